@@ -45,7 +45,6 @@ from matplotlib.figure import Figure
 
 from experiments.display.labels import labels_of
 from experiments.display.plotting import COLOURS, light_grid, new_figure, save_figure
-from experiments.display.vector_space import nearest
 from experiments.process.process import exit_code
 from experiments.results.table import Table, print_rows
 from transformer.data.files.text import read_lines
@@ -148,9 +147,10 @@ def neighbours(
     similarity: Float[np.ndarray, "V V"], words: Sequence[str], count: int = 3
 ) -> list[str]:
     """Returns a line for each word with its nearest others and their cosines, nearest first."""
+    others = similarity - np.diag(np.full(len(words), np.inf))
     return [
-        ", ".join(f"{words[j]} {similarity[i, j]:.2f}" for j in found)
-        for i, found in enumerate(nearest(similarity, count))
+        ", ".join(f"{words[j]} {similarity[i, j]:.2f}" for j in row[:-1][:count])
+        for i, row in enumerate(np.argsort(-others, axis=1, kind="stable"))
     ]
 
 

@@ -5,9 +5,9 @@
 
 The pages are those in the first table of docs/results/README.md; the commands of a page are those
 in its first block of code, written as a user would type them. $CORPORA is a folder with a folder
-for each corpus, see README.md. Each worker has one core and runs one page at a time; all workers
-train the trials of a sweep. A stopped command resumes, and a finished one ends at once, so after
-any interruption the same command continues.
+for each corpus, see README.md. Each worker has one core and runs one page at a time. A stopped
+command resumes, and a finished one ends at once, so after any interruption the same command
+continues.
 
 The scores of each run are written to docs/results/data/<name of its folder>.csv; the minutes of
 all trainings are printed by page.
@@ -25,7 +25,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
+
+from flax.traverse_util import flatten_dict
 
 from experiments.process.process import exit_code
 from experiments.results.table import Table, print_rows
@@ -40,13 +42,6 @@ LISTED = re.compile(r"^\| \[[^]]+\]\((\w+)\.md\)", re.MULTILINE)
 FOLDER = re.compile(r"--workdir=(\S+)")
 
 
-class Job(NamedTuple):
-    """A page, and those of its commands that one worker runs in sequence."""
-
-    page: str
-    commands: list[str]
-
-
 def read_pages(folder: Path) -> dict[str, list[str]]:
     """Returns the commands of each page in the table of a folder's README, one per line."""
     pages = {}
@@ -59,19 +54,10 @@ def read_pages(folder: Path) -> dict[str, list[str]]:
     return pages
 
 
-def make_jobs(pages: Mapping[str, list[str]], workers: int) -> list[Job]:
-    """Returns a job for each page and, for each further worker, a job for each page's sweeps."""
-    jobs = [Job(page, commands) for page, commands in pages.items()]
-    for page, commands in pages.items():
-        sweeps = [each for each in commands if re.search("=configs/sweeps/| --seeds=", each)]
-        jobs += [Job(page, sweeps)] * (workers - 1) * bool(sweeps)
-    return jobs
+def run_pages(pages: Mapping[str, list[str]], workers: int) -> list[str]:
+    """Runs the commands of each page, a page per core; returns those that failed, with their logs.
 
-
-def run_jobs(jobs: Sequence[Job], workers: int) -> list[str]:
-    """Runs jobs, one per core at a time; returns the commands that failed, with their logs.
-
-    A job ends at its first failure, since later commands may need the result.
+    A page ends at its first failure, since later commands may need the result.
     """
     cores: SimpleQueue[int] = SimpleQueue()
     for core in sorted(os.sched_getaffinity(0))[:workers]:
@@ -80,11 +66,11 @@ def run_jobs(jobs: Sequence[Job], workers: int) -> list[str]:
     def pin() -> None:
         os.sched_setaffinity(0, {cores.get()})  # for this thread, and the processes that it starts
 
-    def run(job: Job) -> str:
-        for command in job.commands:
-            print(f"{job.page}: {command}", flush=True)
+    def run(page: str) -> str:
+        for command in pages[page]:
+            print(f"{page}: {command}", flush=True)
             _, *words = map(os.path.expandvars, shlex.split(command))
-            with (LOGS / f"{job.page}.log").open("a") as log:
+            with (LOGS / f"{page}.log").open("a") as log:
                 process = subprocess.run([sys.executable, *words], stdout=log, stderr=log)
                 if code := process.returncode:
                     return f"{command}: exit code {code}, see {log.name}"
@@ -92,21 +78,10 @@ def run_jobs(jobs: Sequence[Job], workers: int) -> list[str]:
 
     with ThreadPoolExecutor(workers, initializer=pin) as pool:
         try:
-            return [failure for failure in pool.map(run, jobs) if failure]
+            return [failure for failure in pool.map(run, pages) if failure]
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             raise
-
-
-def flatten(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns the scores of a run's splits by `split_name`, without lists."""
-    flat: dict[str, Any] = {}
-    for name, value in results.items():
-        if isinstance(value, dict):
-            flat |= flatten(value, f"{prefix}{name}_")
-        elif not isinstance(value, list):
-            flat[prefix + name] = value
-    return flat
 
 
 def collect(folder: Path) -> list[dict[str, Any]]:
@@ -116,7 +91,8 @@ def collect(folder: Path) -> list[dict[str, Any]]:
         text = table.read_text("utf-8")
         rows = list(csv.DictReader(text.splitlines()))
     elif single.exists():
-        rows = [flatten(json.loads(single.read_text("utf-8")))]
+        scores = flatten_dict(json.loads(single.read_text("utf-8")), sep="_")
+        rows = [{name: x for name, x in scores.items() if not isinstance(x, list)}]
     else:
         return []
     with whole_file(target.with_suffix(".csv")) as file:
@@ -142,7 +118,7 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(f"CORPORA is not set: name the folder that {PAGES}/README.md describes")
     LOGS.mkdir(parents=True, exist_ok=True)
     DATA.mkdir(exist_ok=True)
-    failed = run_jobs(make_jobs(pages, options.workers), options.workers)
+    failed = run_pages(pages, options.workers)
     rows = []
     for page, commands in pages.items():
         folders = dict.fromkeys(name for each in commands for name in FOLDER.findall(each))

@@ -1,6 +1,4 @@
-"""A new task is its file, the doors of its module and a line in each of the two registries."""
-
-import dataclasses
+"""A new task is its file, the doors of its module and its line in the registry."""
 
 import pytest
 
@@ -19,7 +17,7 @@ from transformer.tasks.classification import ClassificationTask
 
 
 class VoteTask(ClassificationTask):
-    unit = "votes"
+    unit, noun = "votes", "vote"
     model_noun, invitation = "reader of votes", "Type a vote"
     operations = ("classify",)
 '''
@@ -36,7 +34,7 @@ def show(task, variables, folder):
 
 @pytest.fixture
 def votes(tmp_path, monkeypatch):
-    """A package with the new task; the registries have their lines until the test ends."""
+    """A package with the new task; the registry has its line until the test ends."""
     for package, source in ((tasks, TASK), (modes, DOORS)):
         folder = tmp_path / package.__name__
         folder.mkdir()
@@ -45,8 +43,8 @@ def votes(tmp_path, monkeypatch):
     from transformer.tasks import votes
 
     monkeypatch.setitem(tasks.REGISTRY, "votes", votes.VoteTask)
-    measures = dataclasses.replace(results.CLASSIFICATION, task="votes", noun="vote", unit="votes")
-    monkeypatch.setitem(results.REGISTRY, "votes", measures)
+    # As when the registry of measures is made with this line.
+    monkeypatch.setitem(results.REGISTRY, "votes", results.measures_of("votes"))
 
 
 def train_votes(folder):

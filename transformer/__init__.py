@@ -17,10 +17,9 @@ gets zeros.
 
 Reading order, with the sections of the paper:
 
-    model/attention.py    3.2.1 scaled dot product, 3.2.2 multi-head attention; flash.py: cuDNN's
+    model/attention.py    3.2.1 scaled dot product, 3.2.2 multi-head attention
     model/masks.py        3.2.3 masks
-    model/layers.py       3.3 feed-forward, 3.4 embeddings, 5.4 dropout, 3.1 residual
-    model/norms.py        3.1 layer normalisation
+    model/layers.py       3.3 feed-forward, 3.4 embeddings, 5.4 dropout, 3.1 residual and norms
     model/positions/      3.5 positional encoding
     model/stack.py        3.1 encoder and decoder layers; gates on their heads
     model/transformer.py  3.1 the whole model; stepwise decoding
@@ -34,24 +33,17 @@ The core shelf ends here; docs/architecture.md describes the rest, which it does
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from transformer.errors import UserError
+
 if TYPE_CHECKING:
-    from transformer.errors import UserError
     from transformer.runs.loaded import LoadedRun, import_marian, load, train
 
 __all__ = ["LoadedRun", "UserError", "__version__", "import_marian", "load", "train"]
 __version__ = "0.1.0"
 
-# Imported on first access, so that importing this package does not start JAX.
-EXPORTS = {
-    "LoadedRun": "transformer.runs.loaded",
-    "UserError": "transformer.errors",
-    "import_marian": "transformer.runs.loaded",
-    "load": "transformer.runs.loaded",
-    "train": "transformer.runs.loaded",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in EXPORTS:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(EXPORTS[name]), name)
+    # Imported on first access, so that importing this package does not start JAX.
+    return getattr(importlib.import_module("transformer.runs.loaded"), name)

@@ -8,16 +8,16 @@ from ml_collections import ConfigDict
 
 from transformer.config import flatten
 from transformer.config.keys import KEYS
-from transformer.data.cleaning import rules
+from transformer.data import cleaning
 from transformer.data.corpora import corpora_of, naming
 from transformer.data.parallel.modifiers import check_augmentation
 from transformer.data.pictures.sources import ANSWERS, CLASSES
 from transformer.data.tokenizer import check_models, check_symbols
-from transformer.data.tokenizer.draws import check_sampling
+from transformer.data.tokenizer.draws import strength_of
 from transformer.errors import UserError, shorten
 from transformer.mesh import mesh_sizes
 from transformer.metrics.registry import metrics_of
-from transformer.model import build, flash
+from transformer.model import build
 from transformer.model.classifier import BAG
 from transformer.model.config import check_choice, check_value
 from transformer.model.vision.augment import CHANGES, OF_ANSWERS
@@ -58,27 +58,16 @@ def _check_values(config: ConfigDict) -> None:
     rules_of(config.train)
     _check_mesh(config.train.mesh, config.model)
     check_symbols(config.tokenizer)
-    check_models(config.tokenizer, config.train.init_from)
-    check_sampling(config.tokenizer, task.reads == PAIRS)
-    unpaired = config.task if task.reads != PAIRS else ""
-    check_augmentation(config.data, config.tokenizer.placeholders, unpaired)
-    beam = config.decode.search == "beam"
-    writes = task.reads == DOCUMENTS and beam
-    if writes and config.data.documents == "file":
-        raise UserError(
-            "config.decode.search=beam looks for texts that end, and config.data.documents=file is "
-            "running text: use config.decode.search=sample"
-        )
+    check_models(config.tokenizer)
+    if not config.tokenizer.model:
+        strength_of(config.tokenizer, config.tokenizer.kind)
+    check_augmentation(config.data, config.tokenizer, "" if task.reads == PAIRS else config.task)
+    writes = task.reads == DOCUMENTS and config.decode.search == "beam"
     if (task.is_translated or writes) and config.decode.num_best > config.decode.beam_size:
         raise UserError(
             f"config.decode.num_best={config.decode.num_best} is more than the "
             f"config.decode.beam_size={config.decode.beam_size} translations that are searched: "
             "raise config.decode.beam_size"
-        )
-    if config.train.best_metric == "bleu_moses_lowercase" and not config.evaluate.moses:
-        raise UserError(
-            "config.train.best_metric=bleu_moses_lowercase is not measured: set "
-            "config.evaluate.moses to the language of the translations"
         )
 
 
@@ -158,7 +147,7 @@ def _check_source(data: ConfigDict, task: type[Task]) -> None:
     """
     check_choice("config.data.source", data.source, task.sources)
     if task.reads == PAIRS:
-        rules.rules_of(data)
+        cleaning.rules_of(data)
 
 
 def _check_corpora(data: ConfigDict, task: str) -> None:
@@ -205,10 +194,7 @@ def _check_start(config: ConfigDict) -> None:
 
 def _check_model(config: ConfigDict) -> None:
     """Checks that a config describes a valid model, as far as possible without text."""
-    model, task = config.model, REGISTRY[config.task]
-    if model.architecture == "transformer" and model.attention_implementation == "flash":
-        flash.check_training(task.reads == DOCUMENTS, model.dropout_attention)
-    task.without_text(config).check_model()
+    REGISTRY[config.task].without_text(config).check_model()
 
 
 # The checks for each purpose of a config, besides its values.

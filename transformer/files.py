@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 import socket
-import stat
 import tempfile
 import zipfile
 import zlib
@@ -169,26 +168,19 @@ class DamageError(Exception):
 
 
 def open_file(path: Path, limit: int | None = None) -> io.BufferedReader:
-    """Opens a regular file for reading, without blocking on a pipe.
+    """Opens a file for reading, but not a pipe, which may block, or a device.
 
     Args:
       limit: maximum bytes of the file; None for any number.
 
     Raises:
-      OddFileError: it is a pipe or a device, or too large; the error names the file.
+      OddFileError: it is one of these, or too large; the error names the file.
     """
-    file = open(  # noqa: SIM115
-        path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
-    )
-    status, why = os.fstat(file.fileno()), ""
-    if not stat.S_ISREG(status.st_mode):
-        why = "it is a pipe or a device"
-    elif limit is not None and status.st_size > limit:
-        why = f"it has {status.st_size:,} bytes"
-    if why:
-        file.close()
-        raise OddFileError(errno.EFBIG, why, str(path))
-    return file
+    if path.is_fifo() or path.is_char_device():
+        raise OddFileError(errno.EFBIG, "it is a pipe or a device", str(path))
+    if limit is not None and (size := path.stat().st_size) > limit:
+        raise OddFileError(errno.EFBIG, f"it has {size:,} bytes", str(path))
+    return path.open("rb")
 
 
 def read_file(path: Path, limit: int = MAX_FILE) -> bytes:
@@ -203,10 +195,14 @@ def open_input(path: Path, limit: int | None, fix: str) -> io.BufferedReader:
         return open_file(path, limit)
     except FileNotFoundError:
         raise UserError(f"{path} is missing: {fix}") from None
-    except IsADirectoryError:
-        raise UserError(f"{path} is not a file: {fix}") from None
-    except OddFileError as error:
+    except (IsADirectoryError, OddFileError) as error:
         raise UserError(f"{path} cannot be read ({error.strerror}): {fix}") from None
+
+
+def hash_file(path: Path) -> str:
+    """Returns the SHA-256 of a regular file."""
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest_file(path: Path, fix: str) -> str:

@@ -55,15 +55,6 @@ def make_mesh(devices: Sequence[Any], sizes: str) -> Mesh:
     return Mesh(np.reshape(devices, list(shape.values())), AXES)
 
 
-def refuse_mesh(sizes: str) -> None:
-    """Raises UserError if a mesh is requested; each of several vmapped runs has one device."""
-    if mesh_sizes(sizes):
-        raise UserError(
-            f"config.train.mesh={sizes} is for runs that train one after another: set "
-            "config.sweep.parallel=sequential, or config.train.mesh=auto"
-        )
-
-
 def layout(mesh: Mesh, tree: Any, fsdp: bool = True) -> Any:
     """Returns the sharding of each array of a state, of parameters or of a gradient.
 

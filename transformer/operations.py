@@ -12,10 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 from ml_collections import ConfigDict
 
 from transformer.data.corpora import Tagger
-from transformer.data.labelled.texts import read_texts
+from transformer.data.labelled import read_texts
 from transformer.errors import UserError
-from transformer.inference.base import Variables
-from transformer.inference.batching import share, static_lengths, static_rows
+from transformer.inference.base import Variables, share, static_lengths, static_rows
 from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Layout, Segmenter, join
@@ -140,7 +139,7 @@ class Caption(Operation):
     def __init__(self, *model: Any):
         super().__init__(*model)
         self.max_length, self.max_best = self.predictor.max_length, self.config.decode.beam_size
-        self.workers, _ = share(self.variables, self.config.decode.batch_size)
+        self.workers, _ = share(self.config.decode.batch_size)
 
     def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
         options = {"numbers": numbers, "done": done, "num_best": count, "rows": rows or None}
@@ -238,7 +237,7 @@ class Generate(Operation):
         searched = (1, min(rows, size), rows % size or 1)
         counts = range(1, rows + 1) if self.max_best is None else searched
         for number in dict.fromkeys(static_rows(count, size) for count in counts):
-            yield 1, functools.partial(self.predictor.prepare, self.variables, number, 1)
+            yield 1, functools.partial(self.predictor.prepare, self.variables, number)
 
     def _compute(self, items, count, numbers, done):
         return self.predictor.write(self.variables, items, count, numbers or [1] * len(items))

@@ -1,7 +1,7 @@
 """SIGINT and SIGTERM, which are acknowledged at once, even while XLA compiles."""
 
 import contextlib
-import logging
+import math
 import os
 import queue
 import signal
@@ -12,11 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NoReturn, TypeVar
 
-logger = logging.getLogger(__name__)
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 COPY_SECONDS = 1.0  # seconds within which a second signal counts as a copy of the first
-GRACE = 3.0  # seconds that an interrupted program may take to end by itself
 
 T = TypeVar("T")
 _threads: list[threading.Thread] = []  # threads whose results may be missing when the process ends
@@ -42,10 +39,11 @@ class _Answering:
     """
 
     answer = ""
+    grace = math.inf  # seconds from the answer to the end of the process
 
     def __init__(self):
         self.received: int | None = None
-        self._said, self._over = threading.Event(), threading.Event()
+        self._over = threading.Event()
 
     def __enter__(self):
         readable, self._pipe = os.pipe()
@@ -74,19 +72,13 @@ class _Answering:
             if not first:
                 first = time.monotonic()
                 with contextlib.suppress(OSError):  # the pipe has no reader any more
-                    self._say(f"{name(byte[0])}: {self.answer}")
-                self._said.set()
-                self._answered(byte[0])
+                    print(f"{name(byte[0])}: {self.answer}", file=sys.stderr, flush=True)
+                if self.grace < math.inf and not self._over.wait(self.grace):
+                    end(128 + byte[0])
         os.close(pipe)
-
-    def _say(self, line: str) -> None:
-        """Prints a line; called in the watching thread."""
 
     def _handle(self, number: int, frame: Any) -> None:
         """Called in the main thread as soon as Python can run it."""
-
-    def _answered(self, number: int) -> None:
-        """Called in the watching thread, after the line."""
 
 
 class StopSignals(_Answering):
@@ -106,33 +98,17 @@ class StopSignals(_Answering):
         Args:
           waiting: called once a second.
         """
-        result: Future[T] = Future()
-
-        def call() -> None:
-            try:
-                result.set_result(work())
-            except BaseException as error:
-                result.set_exception(error)
-            self._events.put(None)
-
         if self.received is None:
-            call_aside(call)
-        while self.received is None:
-            if result.done():
-                return result.result()
-            try:
-                self._events.get(timeout=1.0)
-            except queue.Empty:
-                waiting()
+            result = call_aside(work)
+            result.add_done_callback(self._events.put)
+            while self.received is None:
+                if result.done():
+                    return result.result()
+                try:
+                    self._events.get(timeout=1.0)
+                except queue.Empty:
+                    waiting()
         raise StoppedError
-
-    def wait_for_answer(self) -> None:
-        """Waits until a received signal is answered, so that lines are printed in order."""
-        if self.received is not None:
-            self._said.wait(COPY_SECONDS)
-
-    def _say(self, line: str) -> None:
-        logger.info(line)
 
     def _handle(self, number: int, frame: Any) -> None:
         self.received = self.received or number
@@ -143,18 +119,12 @@ class EndSignals(_Answering):
     """A context in which a signal raises `Interrupted`; soon after, the process ends."""
 
     answer = "ending; the same command begins again, or goes on from what is saved"
-
-    def _say(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)  # loggers may not be set up yet
+    grace = 3.0
 
     def _handle(self, number: int, frame: Any) -> None:
         if self.received is None:
             self.received = number
             raise Interrupted(number)
-
-    def _answered(self, number: int) -> None:
-        if not self._over.wait(GRACE):
-            end(128 + number)
 
 
 def name(number: int) -> str:
@@ -162,11 +132,20 @@ def name(number: int) -> str:
     return signal.Signals(number).name
 
 
-def call_aside(work: Callable[[], None]) -> None:
+def call_aside(work: Callable[[], T]) -> Future[T]:
     """Calls `work()` in a thread that does not delay the end of the process."""
-    thread = threading.Thread(target=work, daemon=True)
+    result: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:  # raised in the thread that needs the result
+            result.set_exception(error)
+
+    thread = threading.Thread(target=call, daemon=True)
     thread.start()
     _threads.append(thread)
+    return result
 
 
 def leave(code: int) -> NoReturn:

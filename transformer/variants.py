@@ -21,7 +21,6 @@ NO_FILE = "code of a notebook or prompt"
 VARIANT_FILES: dict[
     str, str
 ] = {}  # by variant name: the file that registered the variant, and its digest
-MODULES: list[str] = []  # files that the user named to be run first
 V = TypeVar("V")
 
 
@@ -63,7 +62,6 @@ def check(folder: Path) -> None:
         there, _, trained = there.partition(MARK)
         if name not in VARIANT_FILES:
             fix = "--module=FILE runs a file that registers it first; in Python, import it first"
-            fix = f"the module {MODULES[-1]} does not" if MODULES else fix
             raise UserError(f"{folder} needs {name!r}, which {there} registered: {fix}")
         here, _, digest = VARIANT_FILES[name].partition(MARK)
         if not digest or digest != trained:

@@ -10,19 +10,17 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib import colormaps
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from transformer.metrics.classification import Reliability
 from ..display import plotting
-from ..display.labels import AS_TEXT, fonts_for, text_widths, visible
+from ..display.labels import labels_of, text_widths
 from ..display.vector_space import tsne
 
 CONFUSION_CELL, CONFUSION_SIDE = 0.75, 16.0  # inches: a cell of the matrix, its maximum side
 MAX_NUMBERED = 20  # with more classes, the cells have no numbers
 ROW, LINE = 0.24, 6.0  # inches: height of a row of tokens, and its maximum width
-ROW_OF_NEXT = 1.4  # rows from the last row of a text to the first of the next
 TOKEN_FONT = 8.5  # points
-TOKEN_GAP, BOX_GAP, MARGIN = 0.04, 0.02, 0.1  # inches
+TOKEN_GAP, MARGIN = 0.1, 0.1  # inches
 
 
 def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -> Figure:
@@ -31,12 +29,10 @@ def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -
     figure = plotting.new_figure(size + 1.9, size + 0.9, "compressed")  # cells are square
     axes = figure.subplots()
     fractions = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
-    mesh = axes.imshow(fractions, cmap=plotting.SEQUENTIAL, vmin=0, vmax=1)
-    if len(labels) <= MAX_NUMBERED:
-        texts = np.vectorize("{:,}\n{:.1%}".format)(confusion, fractions)
-        plotting.write_in_cells(axes, texts, fractions, 9 if len(labels) < 8 else 6)
-    names = [visible_label(label) for label in labels]
-    style = _text_style(labels)
+    is_numbered = len(labels) <= MAX_NUMBERED
+    texts = np.vectorize("{:,}\n{:.1%}".format)(confusion, fractions) if is_numbered else None
+    mesh = plotting.heat_map(axes, fractions, texts, 9 if len(labels) < 8 else 6)
+    names, style = labels_of(labels, 10)
     axes.set_xticks(range(len(labels)), names, rotation=0 if len(labels) < 4 else 90, **style)
     axes.set_yticks(range(len(labels)), names, **style)
     axes.set_xlabel("predicted")
@@ -59,8 +55,9 @@ def roc_figure(curves: Mapping[str, Any], scores: Mapping[str, Any]) -> Figure:
     named = sorted(shown, key=lambda label: scores[label]["auc"])[: len(plotting.COLOURS)]
     for label in shown:
         axes.plot(*curves[label], color="0.8", linewidth=0.8)
-    for colour, label in zip(plotting.COLOURS, named, strict=False):
-        name = f"{visible_label(label)} ({scores[label]['auc']:.1%})"
+    names, style = labels_of(named, 8)
+    for colour, label, name in zip(plotting.COLOURS, named, names, strict=False):
+        name = f"{name} ({scores[label]['auc']:.1%})"
         axes.plot(*curves[label], color=colour, linewidth=1.3, label=name)
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="false positive rate")
     axes.set_ylabel("true positive rate")
@@ -68,7 +65,7 @@ def roc_figure(curves: Mapping[str, Any], scores: Mapping[str, Any]) -> Figure:
     title = "class (area)" + f": the least of {len(shown)}" * (len(shown) > len(named))
     legend = axes.legend(**plotting.LEGEND, loc="lower right", title=title)
     for text in legend.get_texts():
-        text.set(**_text_style(named))
+        text.set(**style)
     return figure
 
 
@@ -104,15 +101,12 @@ def embedding_map(
     """
     points = tsne(np.asarray(embeddings, np.float32))
     figure = plotting.new_figure(5.2, 4.6)
-    axes = figure.subplots()
-    style: dict[str, Any] = {"linestyle": "none", "markeredgewidth": 0, "alpha": 0.6}
-    style["markersize"] = 3 if len(points) > 300 else 5
-    for number, label in enumerate(labels):
-        of_class = points[classes == number]
-        name = f"{visible_label(label)} ({len(of_class):,})"
-        axes.plot(*of_class.T, label=name, **style, **plotting.look(number))
-    for text in plotting.finish_scatter(axes, "upper").get_texts():
-        text.set(**_text_style(labels))
+    names, style = labels_of(labels, 8)
+    faint = {"alpha": 0.6, "markersize": 3 if len(points) > 300 else 5}
+    styles = {name: {**faint, **plotting.look(number)} for number, name in enumerate(names)}
+    legend = plotting.point_map(figure.subplots(), points, classes, styles, "upper")
+    for text in legend.get_texts():
+        text.set(**style)
     return figure
 
 
@@ -125,79 +119,37 @@ class ReadText(NamedTuple):
     predicted: str
 
 
-class _Box(NamedTuple):
-    """A token's box: left edge and width in inches, row from zero, and fraction of the scale."""
-
-    x: float
-    row: float
-    width: float
-    name: str
-    fraction: float
-
-
 def reading_figure(texts: Sequence[ReadText]) -> Figure:
-    """Draws texts as rows of boxes; a token's box is darker the larger its weight is.
+    """Draws texts as rows of tokens; the background of a token is darker the larger its weight is.
 
     The scale of each text goes from zero to its largest weight, which is printed above it after
     the true and the predicted class; these are bold if they differ. A long text takes several rows.
     """
     words = [word for text in texts for word in (*text.tokens, text.truth, text.predicted)]
-    style = {"fontsize": TOKEN_FONT, **_text_style(words)}
-    covered = fonts_for(frozenset("".join(words)))[1]
-    boxes: list[_Box] = []
-    headings: list[tuple[float, str, bool]] = []  # row, text, and whether the prediction is wrong
-    row = 0.0
-    for text in texts:
-        weights = np.asarray(text.weights, np.float64)
-        true = f"true {visible_label(text.truth)}, " if text.truth else ""
-        heading = f"{true}predicted {visible_label(text.predicted)}"
-        wrong = text.truth not in ("", text.predicted)
-        headings.append((row, f"{heading}, largest weight {weights.max():.2f}", wrong))
-        names = [visible(token, covered) for token in text.tokens]
-        boxes += _wrap(names, weights / max(weights.max(), 1e-9), row + 1, style)
-        row = boxes[-1].row + ROW_OF_NEXT
-    widths = text_widths([heading for _, heading, _ in headings], {**style, "fontweight": "bold"})
-    width, height = max(*widths, *(box.x + box.width for box in boxes)), row * ROW
-    # In inches from the upper left corner, inside a margin.
-    figure = plotting.new_figure(width + 2 * MARGIN, height + 2 * MARGIN, layout=None)
+    style = {"va": "center_baseline", **labels_of(words, TOKEN_FONT)[1]}
+    # In inches from the upper left corner.
+    figure = plotting.new_figure(LINE, 1, layout=None)
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(-MARGIN, width + MARGIN), ylim=(height + MARGIN, -MARGIN))
     axes.axis("off")
-    for row, heading, wrong in headings:
-        weight = "bold" if wrong else "normal"
-        axes.text(0, (row + 0.5) * ROW, heading, va="center", fontweight=weight, **style)
-    for box in boxes:
-        corner = (box.x, (box.row + 0.08) * ROW)
-        colour = colormaps[plotting.SEQUENTIAL](box.fraction)
-        axes.add_patch(Rectangle(corner, box.width, 0.84 * ROW, color=colour, linewidth=0))
-        axes.text(
-            box.x + box.width / 2,
-            (box.row + 0.5) * ROW,
-            box.name,
-            ha="center",
-            va="center_baseline",
-            color="white" if box.fraction > plotting.DARK else "black",
-            **style,
-        )
+    width, y = LINE, MARGIN + ROW / 2
+    for text in texts:
+        (truth, predicted), largest = labels_of(text[2:], TOKEN_FONT)[0], max(text.weights)
+        true = f"true {truth}, " if text.truth else ""
+        heading = f"{true}predicted {predicted}, largest weight {largest:.2f}"
+        weight = "bold" if text.truth not in ("", text.predicted) else "normal"
+        axes.text(MARGIN, y, heading, fontweight=weight, **style)
+        names = labels_of(text.tokens, TOKEN_FONT)[0]
+        x, y = MARGIN, y + ROW
+        for name, wide, weight in zip(names, text_widths(names, style), text.weights, strict=True):
+            if x > MARGIN and x + wide > LINE:
+                x, y = MARGIN, y + ROW
+            shade = colormaps[plotting.SEQUENTIAL](weight / max(largest, 1e-9))
+            box = {"facecolor": shade, "linewidth": 0, "pad": 1.5}  # points
+            axes.text(x, y, name, color=plotting.text_colour(np.array(shade)), bbox=box, **style)
+            x += wide + TOKEN_GAP
+            width = max(width, x)
+        y += 1.4 * ROW
+    height = y - ROW / 2
+    figure.set_size_inches(width, height)
+    axes.set(xlim=(0, width), ylim=(height, 0))
     return figure
-
-
-def visible_label(label: str) -> str:
-    """Returns the name of a class with every character visible."""
-    return visible(label, fonts_for(frozenset(label))[1] | {" "}).replace("␣", " ")
-
-
-def _text_style(texts: Sequence[str]) -> dict[str, Any]:
-    """Returns matplotlib's options for these texts: plain text in fonts that have the letters."""
-    return {"fontfamily": fonts_for(frozenset("".join(texts)))[0], **AS_TEXT}
-
-
-def _wrap(names: list[str], fractions: np.ndarray, row: float, style: dict) -> list[_Box]:
-    """Returns the boxes of one text, which starts in this row."""
-    boxes, x = [], 0.0
-    for name, width, fraction in zip(names, text_widths(names, style), fractions, strict=True):
-        if x and x + width > LINE:
-            x, row = 0.0, row + 1
-        boxes.append(_Box(x, row, width + 2 * TOKEN_GAP, name, float(fraction)))
-        x += width + 2 * TOKEN_GAP + BOX_GAP
-    return boxes

@@ -1,26 +1,50 @@
-"""Draws the attention of a text: pictures of its heads, their arrays, and the explorer."""
+"""The attention of a text: pictures of its heads, their arrays, and the explorer.
 
+The explorer has every head of a sentence in one HTML file that needs no network. It shows the given
+sentence, and the snapshot sentences that a run saved at its evaluations. Its numbers are the
+float32 arrays, bit for bit.
+"""
+
+import base64
 import hashlib
+import html
+import io
 import logging
+import math
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer.analysis.attention import Attention
+from transformer.analysis.attention import END_OF_SENTENCE, KINDS, Attention, GridPicture
+from transformer.errors import UserError
 from transformer.files import write_arrays
-from transformer.runs.json_files import known_results
-from ..process.options import Options
-from . import explorer
+from transformer.runs.run import known_results
+from ..display import web_page
+from ..process.modes import Options
 
 logger = logging.getLogger(__name__)
 
 NO_ATTENTION = (
-    "config.model.recurrent_attention=none: this model has no attention to {use}; train one with "
-    "--config.model.recurrent_attention=additive"
+    "this model has no attention to {use}: train a Transformer, or a recurrent translator with "
+    "--config.model.recurrent_attention=additive in place of recurrent_attention=none"
 )
 MAX_NAME_LENGTH, DIGEST = 40, 6  # characters of a folder's name: text, digest
+TEMPLATE = "explorer.html"
+FRAME_HEIGHT = 760  # pixels in a notebook: fits all heads of a short sentence
+SIDES = ("source", "target")
+KIND_NAMES = {kind: names._asdict() for kind, names in KINDS.items()}
+# Characters of base64 in a page, which stays under 2 MB with styles, scripts and tokens.
+MAX_CHARACTERS = 1_800_000
+MAX_TOKEN_LENGTH, MAX_TITLE_LENGTH = 60, 300  # characters
+UNREAD = "too long for the model, which does not read the last {}"
+OMITTED = (
+    "too long for a page under 2 MB: the explorer leaves out the last {} that the model reads, and "
+    "the sums of its rows fall short of 1 by what these get"
+)
 
 
 def text_folder(run: Path, text: str, *others: str | None) -> Path:
@@ -42,7 +66,9 @@ def draw_attention(
     The explorer also shows the snapshots of the run. If a layer or head is selected, it opens
     there, and the pictures show only that. `steps` are the averaged checkpoints of the model.
     """
-    layer, head, kinds = options.layer, options.head, explorer.kinds_to_draw(seen, options)
+    if not seen.weights:
+        raise UserError(NO_ATTENTION.format(use="draw"))
+    layer, head, kinds = options.layer, options.head, kinds_to_draw(seen, options)
     place.mkdir(parents=True, exist_ok=True)
     sides = ("source_tokens", "target_tokens", "written_tokens")
     arrays = {side: np.array(getattr(seen, side), np.str_) for side in sides}
@@ -60,9 +86,9 @@ def draw_attention(
             files.append(save_figure(figure, place / f"{name}.png"))
     numbers = ", ".join(f"{step:,}" for step in sorted(steps))
     label = f"step {numbers}" if len(steps) == 1 else f"mean of the checkpoints of steps {numbers}"
-    example = explorer.Example((label,), (seen,))
+    example = Example((label,), (seen,))
     page = place / "explorer.html"
-    explorer.write_explorer(page, example, explorer.read_examples(run), options)
+    write_explorer(page, example, read_examples(run), options)
     return [*files, page]
 
 
@@ -81,7 +107,7 @@ def hide_end_of_sentence(seen: Attention) -> Attention:
     rest. It is dropped as a key of `cross` and `encoder_self`, and as a query of `encoder_self`, so
     that this map stays square. A row that had all its weight on `</s>` becomes zeros.
     """
-    weights, value_norms = dict(seen.weights), dict(seen.value_norms)
+    weights = dict(seen.weights)
     for kind in weights.keys() & {"encoder_self", "cross"}:
         rest = weights[kind][..., :-1]
         if kind == "encoder_self":
@@ -89,7 +115,204 @@ def hide_end_of_sentence(seen: Attention) -> Attention:
         total = rest.sum(axis=-1, keepdims=True, dtype=np.float64)
         zeros = np.zeros_like(rest)
         weights[kind] = np.divide(rest, total, out=zeros, where=total > 0, casting="same_kind")
-        if kind in value_norms:
-            value_norms[kind] = value_norms[kind][..., :-1]
-    source = seen.source_tokens[:-1]
-    return seen._replace(weights=weights, value_norms=value_norms, source_tokens=source)
+    return seen._replace(weights=weights, source_tokens=seen.source_tokens[:-1])
+
+
+# -- the explorer
+
+
+class Example(NamedTuple):
+    """A sentence and its attention at one or more checkpoints, over the same tokens."""
+
+    labels: tuple[str, ...]  # names of the checkpoints
+    frames: tuple[Attention, ...]
+    length: int = sys.maxsize  # maximum tokens per side on a page
+
+    @property
+    def omitted(self) -> tuple[int, int]:
+        """The numbers of source and target tokens that a page leaves out."""
+        source, target = self.frames[0].source_tokens, self.frames[0].target_tokens
+        return max(0, len(source) - self.length), max(0, len(target) - self.length)
+
+    def size(self, length: int) -> int:
+        """Returns the characters of a checkpoint with `length` tokens per side, 4 per 3 bytes."""
+        first, numbers = self.frames[0], 0
+        for kind, array in first.weights.items():
+            layers, heads, *sides = array.shape
+            queries, keys = (min(length, side) for side in sides)
+            numbers += layers * heads * keys * (queries + (kind in first.value_norms))
+        return math.ceil(16 * numbers / 3)
+
+
+def kinds_to_draw(seen: Attention, options: Options) -> list[str]:
+    """Returns the kinds of attention that have the selected layer and head, or raises UserError."""
+    layer, head = (1 if number is None else number for number in (options.layer, options.head))
+    shapes = {kind: seen.weights[kind].shape for kind in KINDS if kind in seen.weights}
+    kinds = [kind for kind, n in shapes.items() if 1 <= layer <= n[0] and 1 <= head <= n[1]]
+    if not kinds:
+        layers, heads = (max(counts) for counts in list(zip(*shapes.values(), strict=False))[:2])
+        fix = f"this model has layers 1 to {layers} and heads 1 to {heads}"
+        raise UserError(f"--layer={layer} --head={head} does not exist: {fix}")
+    return kinds
+
+
+def write_explorer(
+    path: Path, given: Example, tracked: Sequence[Example], options: Options
+) -> Path:
+    """Writes the explorer of a sentence and of the others that fit; returns `path`.
+
+    If a sentence is cut or checkpoints are thinned to fit the page, the page and the log say so.
+    """
+    examples, notes = fit(given, tracked)
+    for note in notes:
+        logger.warning(note)
+    return web_page.write_page(path, TEMPLATE, **_values(examples, notes, options))
+
+
+def element(seen: Attention) -> str:
+    """Returns the explorer of one text as a notebook element, without its styles."""
+    example = _shorten(Example(("",), (seen,)))
+    notes = [f"{note}; `weights` has them all" for note in _note(OMITTED, example.omitted)]
+    page = web_page.render(TEMPLATE, **_values([example], notes, Options()))
+    return (
+        f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts" title="Attention" '
+        f'style="width: 100%; height: {FRAME_HEIGHT}px; border: 0"></iframe>'
+    )
+
+
+def live_example(seen: Attention) -> dict[str, Any]:
+    """Returns attention, cut if necessary, and its notes, as data for a page's explorer."""
+    example = _shorten(Example(("",), (seen,)))
+    notes = _note(UNREAD, seen.unread) + _note(OMITTED, example.omitted)
+    return {**_encode(example), "notes": notes}
+
+
+def live_values() -> dict[str, Any]:
+    """Returns the data of an explorer without a sentence."""
+    view = {"kind": "", "layer": 1, "head": 1, "view": "heads", "end": "shown"}
+    return {"kinds": KIND_NAMES, "examples": [], "notes": [], "open": view}
+
+
+def read_examples(folder: Path) -> list[Example]:
+    """Returns the snapshot sentences of a run, see `read_snapshots`."""
+    from .snapshots import read_snapshots, tracked_sentences  # they import matplotlib
+
+    return [
+        Example(tuple(f"step {step:,}" for step in by_step), tuple(by_step.values()))
+        for by_step in tracked_sentences(read_snapshots(folder))
+    ]
+
+
+def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list[str]]:
+    """Returns the examples that fit on a page, and a note on each thing left out.
+
+    The given sentence loses its last tokens only if it alone does not fit. As many snapshot
+    sentences follow as fit with a checkpoint each, at as many evenly spaced checkpoints as fit.
+    """
+    first = _shorten(given)
+    notes = [f"{note}; attention.npz has them all" for note in _note(OMITTED, first.omitted)]
+    room = MAX_CHARACTERS - first.size(first.length)
+    sizes = np.cumsum([example.size(sys.maxsize) for example in tracked])
+    rest = tracked[: int(np.searchsorted(sizes, room, side="right"))]
+    most = max((len(example.frames) for example in tracked), default=0)
+    frames = min(most, int(room // sizes[len(rest) - 1])) if rest else 0
+    if len(rest) < len(tracked) or frames < most:
+        sentences = f"{len(rest)} of the run's {len(tracked)} snapshot sentences"
+        checkpoints = f"{frames} of {most} checkpoints"
+        notes.append(f"the explorer has room for {sentences}, at {checkpoints}")
+    thinned = ((_evenly(each.labels, frames), _evenly(each.frames, frames)) for each in rest)
+    return [first, *(Example(tuple(labels), tuple(chosen)) for labels, chosen in thinned)], notes
+
+
+def _note(text: str, tokens: tuple[int, int]) -> list[str]:
+    """Returns a line with the number of missing tokens on each side, if any are missing."""
+    sides = zip(tokens, SIDES, strict=True)
+    counts = " and ".join(f"{count:,} {side} tokens" for count, side in sides if count)
+    return [text.format(counts)] if counts else []
+
+
+def _evenly(items: Sequence[Any], count: int) -> list[Any]:
+    """Returns `count` evenly spaced items from the first to the last; the last if it is one."""
+    total = len(items)
+    chosen = np.linspace(total - 1, 0, min(count, total)).round().astype(int)[::-1]
+    return [items[i] for i in chosen]
+
+
+def _shorten(example: Example) -> Example:
+    """Returns the example with as many tokens per side as fit on a page."""
+    first = example.frames[0]
+    length = max(len(first.source_tokens), len(first.target_tokens))
+    while length > 1 and example.size(length) > MAX_CHARACTERS:
+        length -= 1
+    return example._replace(length=length)
+
+
+# -- data of the page's script
+
+
+def _values(examples: Sequence[Example], notes: list[str], options: Options) -> dict[str, Any]:
+    """Returns the values for the explorer's template; it opens at the first example."""
+    seen = examples[0].frames[-1]
+    data = {
+        "kinds": KIND_NAMES,
+        "examples": [_encode(example) for example in examples],
+        "notes": _note(UNREAD, seen.unread) + notes,  # the model itself warns about the first
+        "open": {
+            "kind": kinds_to_draw(seen, options)[-1],
+            "layer": options.layer or 1,
+            "head": options.head or 1,
+            "view": "heads" if options.layer is None and options.head is None else "matrix",
+            "end": "hidden" if options.hide_eos else "shown",
+        },
+    }
+    return {"title": f"Attention: {data['examples'][0]['title']}", "data": data}
+
+
+def _encode(example: Example) -> dict[str, Any]:
+    """Returns an example as data for the page's script."""
+    seen = example.frames[-1]
+    length = example.length
+    tokens = {side: getattr(seen, f"{side}_tokens")[:length] for side in (*SIDES, "written")}
+    title, translation = _text(tokens["source"]), _text(tokens["target"])
+    if seen.picture:
+        title = _text(tokens["source"][1 + seen.picture.grid**2 :]) or "a picture"
+    missing = zip(seen.unread, example.omitted, strict=True)
+    frames = []
+    for label, frame in zip(example.labels, example.frames, strict=True):
+        weights = {
+            kind: web_page.encode_array(array[:, :, :length, :length])
+            for kind, array in frame.weights.items()
+        }
+        norms = {
+            kind: web_page.encode_array(array[..., :length])
+            for kind, array in frame.value_norms.items()
+        }
+        frames.append({"label": label, "weights": weights, "norms": norms})
+    return {
+        "title": title or translation,
+        "translation": translation if title else "",
+        **{
+            side: [web_page.shortened(text, MAX_TOKEN_LENGTH) for text in texts]
+            for side, texts in tokens.items()
+        },
+        "unread": dict(zip(SIDES, seen.unread, strict=True)),
+        "omitted": dict(zip(SIDES, map(sum, missing), strict=True)),
+        "frames": frames,
+        **({"picture": _encode_picture(seen.picture)} if seen.picture else {}),
+    }
+
+
+def _encode_picture(picture: GridPicture) -> dict[str, Any]:
+    """Returns a picture as data for the page's script."""
+    from PIL import Image  # not needed for texts
+
+    file = io.BytesIO()
+    Image.fromarray(picture.pixels.squeeze()).save(file, "PNG")
+    encoded = base64.b64encode(file.getvalue()).decode()
+    return {"pixels": f"data:image/png;base64,{encoded}", "grid": picture.grid}
+
+
+def _text(tokens: Sequence[str]) -> str:
+    """Returns the tokens as the title of their text."""
+    pieces = [token for token in tokens if token not in ("<s>", END_OF_SENTENCE)]
+    return web_page.shortened("".join(pieces).replace("▁", " ").strip(), MAX_TITLE_LENGTH)

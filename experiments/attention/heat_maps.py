@@ -1,37 +1,60 @@
-"""Heat maps of attention: one figure per layer and kind of attention, one map per head.
+"""Maps of attention over texts and pictures.
 
-Rows are queries, columns are keys, named as in `transformer.analysis.attention`. The colour scale
-is fixed at 0 to 1, so that maps, layers and figures are comparable.
+`build_figure` has one figure per layer and kind of attention, with one heat map per head. Rows are
+queries, columns are keys, named as in `transformer.analysis.attention`. The colour scale is fixed
+at 0 to 1, so that maps, layers and figures are comparable.
+
+Over a picture, a panel shows a head or a word: a patch is brighter the larger its weight is. The
+largest weight of a panel is fully bright, and printed on it.
 
 Source: Vaswani et al. 2017, figures 3 to 5, which draw such maps for selected heads.
 """
 
 import itertools
 import math
+import textwrap
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from transformer.analysis.attention import KINDS, Attention
+from transformer.analysis.attention import KINDS, Attention, GridPicture
+from transformer.analysis.pointing import Box, rollout
 from transformer.errors import UserError
-from ..display.labels import TickLabels, text_widths
-from ..display.plotting import SEQUENTIAL, add_colour_bar, new_figure
+from ..display.labels import AS_TEXT, LINE_HEIGHT, labels_of, text_widths
+from ..display.plotting import add_colour_bar, heat_map, new_figure
 
 CELL, MAX_SIDE = 0.21, 5.0  # inches: preferred size of a token, maximum side of a map
-LINED_CELL = 0.12  # inches: larger cells are separated by hairlines
 MIN_WIDTH, MIN_HEIGHT = 3.2, 2.4  # inches: fits the longest title and axis label
-FONT_SIZES = 6.0, 9.0  # points; a report shows them at `report_page.SHOWN` pixels per inch
+FONT_SIZES = 6.0, 9.0  # points; a report shows them at 110 pixels per inch
 TITLE_SIZE, TITLE_HEIGHT = 9, 0.25  # points and inches: title of a map
-AROUND, TOP, GAP = (
-    0.45,
-    0.4,
-    0.16,
-)  # inches: axis label and margin, figure title, gap between maps
+AROUND, TOP = 0.45, 0.4  # inches: axis label and margin, figure title
+GAP = 0.16  # inches, between maps and between panels
 COLOUR_BAR, MIN_COLOUR_BAR, COLOUR_BAR_LABELS = 0.13, 1.1, 0.65  # inches
+FRAME = {"fill": False, "linewidth": 0.5, "edgecolor": "0.5", "clip_on": False}  # of a map
+PANEL, TITLE, PAD = 1.2, 0.35, 0.03  # inches: panel side, space above and around
+SMALL = 7.5  # points
+DIM = 0.25  # brightness of a patch without weight
+TINT = 120, 60, 0  # colour of the patch with the largest weight in a grey picture
+MAX_ACROSS = 8  # panels in a row
+WORD_MARK = "▁"  # begins a word's first token
+
+Pixels = UInt8[np.ndarray, "S S C"]
+
+
+class Example(NamedTuple):
+    """A picture, its question or '', true and predicted class, and the class token's attention."""
+
+    pixels: Pixels
+    question: str
+    label: str
+    predicted: str
+    boxes: Sequence[Box]
+    looks: Float[np.ndarray, "layers H P"]
 
 
 def checked_figure(seen: Attention, kind: str | None, layer: int, head: int | None) -> Figure:
@@ -40,10 +63,10 @@ def checked_figure(seen: Attention, kind: str | None, layer: int, head: int | No
         raise UserError("this model has no attention to draw")
     kind = [kind for kind in KINDS if kind in seen.weights][-1] if kind is None else kind
     seen.check_kind(kind)
-    numbers = {"layer": layer, "head": 1 if head is None else head}
-    for (name, number), count in zip(numbers.items(), seen.weights[kind].shape, strict=False):
-        if number not in range(1, count + 1):
-            raise UserError(f"{name}={number!r} does not exist: {kind} has {name}s 1 to {count}")
+    layers, heads, *_ = seen.weights[kind].shape
+    if not (1 <= layer <= layers and 1 <= (1 if head is None else head) <= heads):
+        fix = f"{kind} has layers 1 to {layers} and heads 1 to {heads}"
+        raise UserError(f"layer={layer}, head={head} does not exist: {fix}")
     return build_figure(seen, kind, layer, head)
 
 
@@ -85,8 +108,8 @@ def draw_maps(
       right: labels of the rows of maps.
     """
     sides = [len(tokens) for tokens in names]
-    labels = [TickLabels.of(tokens, 72 * cell, FONT_SIZES) for tokens in names]
-    left, bottom = (AROUND + max(text_widths(set(each.texts), each.style)) for each in labels)
+    labels = [_fitting_labels(tokens, cell) for tokens in names]
+    left, bottom = (AROUND + max(text_widths(set(texts), style)) for texts, style, _ in labels)
     text = {"fontsize": TITLE_SIZE}
     wide = max(cell * sides[1], *text_widths(itertools.chain(*above), text)) + GAP
     high = cell * sides[0] + GAP + TITLE_HEIGHT * (len(above) > 1)
@@ -104,12 +127,12 @@ def draw_maps(
     for y, row in zip(tops, maps, strict=True):
         for x, weights in zip(lefts, row, strict=False):
             image[y : y + sides[0], x : x + sides[1]] = weights
-            _draw_lines(axes, x - 0.5, y - 0.5, sides, cell >= LINED_CELL)
-    mesh = axes.imshow(image, cmap=SEQUENTIAL, vmin=0, vmax=1, aspect="auto")
+            axes.add_patch(Rectangle((x - 0.5, y - 0.5), sides[1], sides[0], **FRAME))
+    mesh = heat_map(axes, image, aspect="auto")
     axes.spines[:].set_visible(False)
     axes.tick_params(length=2, width=0.5, pad=2)
-    labels[0].put(axes.yaxis, 0, tops)
-    labels[1].put(axes.xaxis, 90, lefts)
+    _put_labels(axes.yaxis, *labels[0], tops, rotation=0)
+    _put_labels(axes.xaxis, *labels[1], lefts, rotation=90)
     axes.set(ylabel=f"{KINDS[kind].rows} (queries)", xlabel=f"{KINDS[kind].columns} (keys)")
     beyond = {"textcoords": "offset points", "annotation_clip": False, **text}
     for y, row in zip(tops, above, strict=False):
@@ -126,11 +149,124 @@ def draw_maps(
     return figure
 
 
-def _draw_lines(axes: Axes, x: float, y: float, sides: Sequence[int], lined: bool) -> None:
-    """Draws the frame of a map with its corner at (x, y), and hairlines between its cells."""
-    frame = {"fill": False, "linewidth": 0.5, "edgecolor": "0.5", "clip_on": False}
-    axes.add_patch(Rectangle((x, y), sides[1], sides[0], **frame))
-    if lined:
-        style = {"color": "0.88", "linewidth": 0.4}
-        axes.hlines(y + np.arange(1, sides[0]), x, x + sides[1], **style)
-        axes.vlines(x + np.arange(1, sides[1]), y, y + sides[0], **style)
+def _fitting_labels(tokens: Sequence[str], cell: float) -> tuple[list[str], dict[str, Any], int]:
+    """Returns the labels of an axis, their style, and the tokens from one to the next.
+
+    They are as many as fit at `cell` inches per token, in a size of `FONT_SIZES`.
+    """
+    pitch = 72 * cell  # points
+    size = min(max(pitch / LINE_HEIGHT, FONT_SIZES[0]), FONT_SIZES[1])
+    step = math.ceil(size * LINE_HEIGHT / pitch - 1e-6)
+    texts, style = labels_of(tokens, size)
+    return texts[::step], style, step
+
+
+def _put_labels(axis, texts: list[str], style: dict[str, Any], step: int, starts, rotation) -> None:
+    """Labels an axis, along which the tokens of the maps begin at `starts`."""
+    places = [start + step * i for start in starts for i in range(len(texts))]
+    # Labels are aligned at their baselines: the box of '▁a' reaches lower than that of 'ed', so
+    # centred boxes would be uneven. A label touches the axis with its end.
+    aligned = {"ha": "right", "va": "center_baseline", "rotation_mode": "anchor"}
+    axis.set_ticks(places, labels=texts * len(starts), rotation=rotation, **style, **aligned)
+
+
+# -- pictures
+
+
+def heads_figure(seen: Attention, title: str) -> Figure:
+    """Draws the class token's attention: a row of heads per layer, and the rollout at the end."""
+    (pixels, grid), weights = _picture(seen), seen.weights["encoder_self"]
+    layers, heads = weights.shape[:2]
+    patches = 1 + grid**2
+    figure, panels = _grid(layers, heads + 1, title)
+    for layer, head in np.ndindex(layers, heads):
+        axes = panels[layer][head]
+        _draw(axes, pixels, weights[layer, head, 0, 1:patches])
+        axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=SMALL, pad=2)
+    for layer, row in enumerate(panels):
+        _draw(row[-1], pixels, rollout(weights[: layer + 1])[0, 1:patches])
+        row[-1].set_title(f"rollout to layer {layer + 1}", fontsize=SMALL, pad=2)
+    return figure
+
+
+def words_of(seen: Attention) -> tuple[list[str], Float[np.ndarray, "words P"]]:
+    """Returns the words of a question or caption, and their mean attention to patches, last layer.
+
+    A caption's word has the attention of the step that writes it.
+    """
+    first = 1 + _picture(seen).grid ** 2
+    if seen.target_tokens:
+        return seen.written_tokens, seen.weights["cross"][-1].mean(axis=0)[:, 1:first]
+    weights = seen.weights["encoder_self"][-1].mean(axis=0)
+    return seen.source_tokens[first:], weights[first:, 1:first]
+
+
+def words_figure(seen: Attention, title: str) -> Figure:
+    """Draws the attention of each word of a question or a caption, see `words_of`."""
+    pixels, (words, weights) = _picture(seen).pixels, words_of(seen)
+    names, style = labels_of([word.removeprefix(WORD_MARK) for word in words], SMALL + 1)
+    figure, panels = _grid(-(-len(words) // MAX_ACROSS), min(len(words), MAX_ACROSS), title)
+    for axes, name, of_word in zip(panels.flat, names, weights, strict=False):
+        _draw(axes, pixels, of_word)
+        axes.set_title(name, pad=2, **style)
+    for axes in panels.flat[len(words) :]:
+        axes.axis("off")
+    return figure
+
+
+def examples_figure(examples: Sequence[Example], head: tuple[int, int]) -> Figure:
+    """Draws pictures, plain and with the class token's attention in a head (layer, head), from one.
+
+    Boxes mark the objects that determine the answer.
+    """
+    name = f"class token, layer {head[0]}, head {head[1]}"
+    figure, panels = _grid(2, len(examples), name)
+    for column, each in enumerate(examples):
+        _show(panels[0][column], each.pixels)
+        _draw(panels[1][column], each.pixels, each.looks[head[0] - 1, head[1] - 1])
+        for x0, y0, x1, y1 in each.boxes:
+            corner, sides = (x0 - 0.5, y0 - 0.5), (x1 - x0, y1 - y0)
+            panels[1][column].add_patch(
+                Rectangle(corner, *sides, fill=False, color="white", linewidth=0.8)
+            )
+        wrong = each.label != each.predicted
+        answer = each.predicted + f" (true: {each.label})" * wrong
+        question = textwrap.wrap(each.question, 19, break_on_hyphens=False)
+        panels[0][column].set_title(
+            "\n".join([*question, answer]), fontsize=SMALL, pad=2, **AS_TEXT
+        )
+    return figure
+
+
+def _picture(seen: Attention) -> GridPicture:
+    assert seen.picture is not None, "the attention is over a text alone"
+    return seen.picture
+
+
+def _grid(down: int, across: int, title: str) -> tuple[Figure, Any]:
+    """Returns a figure of square panels below a title, and its panels by row and column."""
+    figure = new_figure(max(across * PANEL, 3.0), down * (PANEL + GAP) + TITLE)
+    figure.set_layout_engine("compressed", w_pad=PAD, h_pad=PAD, wspace=0, hspace=0)
+    figure.suptitle(title, fontsize=9, **AS_TEXT)
+    return figure, figure.subplots(down, across, squeeze=False)
+
+
+def _show(axes: Axes, picture: np.ndarray) -> None:
+    axes.imshow(picture.squeeze(), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set(linewidth=0.4, color="0.5")
+
+
+def _draw(axes: Axes, pixels: Pixels, weights: Float[np.ndarray, "P"]) -> None:
+    """Draws a picture with the brightness of each patch by its weight."""
+    grid = round(len(weights) ** 0.5)
+    largest = max(float(weights.max()), 1e-9)
+    bright = DIM + (1 - DIM) * (weights / largest).reshape(grid, grid)
+    size = len(pixels) // grid
+    factors = np.kron(bright, np.ones((size, size)))[..., None]
+    # Black stays black at any brightness, so patches of grey pictures get a colour as well.
+    tint = np.multiply(TINT, factors - DIM) if pixels.shape[-1] == 1 else 0.0
+    _show(axes, np.minimum(pixels * factors + tint, 255).astype(np.uint8))
+    axes.text(
+        0.03, 0.97, f"{largest:.2f}", transform=axes.transAxes, va="top", fontsize=6, color="white"
+    )

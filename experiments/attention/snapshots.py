@@ -1,4 +1,4 @@
-"""Reads the attention snapshots of a run, one for each evaluation.
+"""Attention heads during training: reads the snapshots of a run, and draws them.
 
 Each evaluation during training leaves `attention_snapshots/<step, 8 digits>.npz` in the run's
 folder, which `np.load` reads without pickle. It holds
@@ -12,94 +12,214 @@ folder, which `np.load` reads without pickle. It holds
 - `sentences/<n>/source_tokens` and `sentences/<n>/target_tokens`: strings; one of them is empty
   if the model reads one text alone.
 
-The statistics are those of `transformer.analysis.statistics`, and `aer`, `precision` and `recall`
+The statistics are those of `transformer.analysis.snapshots`, and `aer`, `precision` and `recall`
 of `cross`, if gold word links are known. The latter cover only the tracked pairs of the validation
 set, and rows by output: a word's links come from the rows that generate it. `--mode=align` scores
 the whole test set, with rows by output and by input, so its numbers are different.
+
+In `figures/attention_snapshots/`, `curves.png` has a column for each kind of attention and a panel
+for each of its statistics, with a line per head, coloured by layer; `strip_<n>.png` shows the n-th
+tracked sentence, n from 1, with a row per head and a column per checkpoint.
 """
 
-import collections
+import itertools
 import logging
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from transformer.analysis.attention import KINDS, Attention
-from transformer.errors import UserError
 from transformer.files import open_arrays
 from transformer.runs.logs import snapshot_files
+from ..display import plotting
+from .heat_maps import draw_maps
 
 logger = logging.getLogger(__name__)
 
+MAX_READ = 32  # checkpoints whose sentences are read, enough for a slider
+# Statistic -> its name with the unit.
+PANEL_TITLES = {
+    "relative_entropy": "entropy / largest possible",
+    "diagonality": "diagonality",
+    "end_fraction": "fraction on </s>",
+    "distance": "mean distance (tokens)",
+    # On the tracked pairs; `--mode=align` scores the test set.
+    "aer": "alignment error rate\n(tracked pairs, by output)",
+}
+# Statistics by row of the figure; a kind has at most one per row, or leaves a gap.
+PANEL_ROWS = (("relative_entropy",), ("diagonality",), ("end_fraction",), ("distance", "aer"))
+PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches: a panel of curves with its labels
+FEW = 30  # maximum number of checkpoints with a mark each
+STEPS, HEADS = 8, 6  # maximum columns and rows of a strip
+WIDEST, AROUND = 12.0, 1.9  # inches: width of a strip, and of the labels next to its maps
+CELL, MAX_SIDE, GAP = 0.125, 2.4, 0.16  # inches: a token, a map with many tokens, between maps
+
 
 class SavedSnapshot(NamedTuple):
-    """A step's sentences, whose arrays are `SavedArrays`, and `statistics[kind][name]`."""
+    """The sentences of a step, if they are read, and `statistics[kind][name]`."""
 
     step: int
     sentences: list[Attention]
     statistics: dict[str, dict[str, Float[np.ndarray, "layers H"]]]
 
 
-class SavedArrays(collections.UserDict[str, Any]):
-    """The arrays directly below a place in a file, by the last part of their name.
-
-    Each is read at every access, since the arrays of a long run would fill the memory.
-    """
-
-    def __init__(self, path: Path, place: str, names: Iterable[str]):
-        super().__init__(_below(place, names))
-        self.path = path
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        try:
-            with open_arrays(self.path) as arrays:
-                return arrays[self.data[name]]
-        except ValueError as error:
-            raise UserError(f"{self.path} is damaged: remove it, the others will do") from error
-
-
 def read_snapshots(folder: Path) -> list[SavedSnapshot]:
-    """Returns the snapshots in a run's folder, sorted by step, without damaged files."""
-    snapshots = []
-    for path in snapshot_files(folder):
+    """Returns the snapshots in a run's folder, sorted by step, without damaged files.
+
+    At most `MAX_READ` of them, evenly spaced, have sentences: those of all checkpoints of a long
+    run would fill the memory.
+    """
+    snapshots, files = [], snapshot_files(folder)
+    with_sentences = files[:: -max(1, math.ceil(len(files) / MAX_READ))]
+    for path in files:
         try:
             with open_arrays(path) as arrays:
-                numbers = {name.split("/")[1] for name in arrays if name.startswith("sentences/")}
-                sentences = [
-                    Attention(
-                        SavedArrays(path, f"sentences/{n}/weights", arrays),
-                        SavedArrays(path, f"sentences/{n}/value_norms", arrays),
-                        arrays[f"sentences/{n}/source_tokens"].tolist(),
-                        arrays[f"sentences/{n}/target_tokens"].tolist(),
-                    )
-                    for n in sorted(numbers, key=int)
-                ]
-                statistics = {
-                    kind: {name: arrays[full] for name, full in names.items()}
-                    for kind in KINDS
-                    if (names := _below(f"statistics/{kind}", arrays))
-                }
+                sentences = _read_sentences(arrays) if path in with_sentences else []
+                by_kind = {kind: _read_below(f"statistics/{kind}/", arrays) for kind in KINDS}
+                statistics = {kind: of_kind for kind, of_kind in by_kind.items() if of_kind}
                 snapshots.append(SavedSnapshot(int(arrays["step"]), sentences, statistics))
         except ValueError as error:
             logger.warning(f"{path} is damaged ({error}): it is left out")
     return snapshots
 
 
-def of_same_sentence(snapshots: Sequence[SavedSnapshot], n: int) -> list[SavedSnapshot]:
-    """Returns the snapshots whose n-th sentence, n from zero, is the same as in the last one."""
+def _read_sentences(arrays: Any) -> list[Attention]:
+    numbers = {name.split("/")[1] for name in arrays if name.startswith("sentences/")}
+    return [
+        Attention(
+            _read_below(f"sentences/{n}/weights/", arrays),
+            _read_below(f"sentences/{n}/value_norms/", arrays),
+            arrays[f"sentences/{n}/source_tokens"].tolist(),
+            arrays[f"sentences/{n}/target_tokens"].tolist(),
+        )
+        for n in sorted(numbers, key=int)
+    ]
 
-    def identity(snapshot: SavedSnapshot) -> tuple:
-        sentence = snapshot.sentences[n]
+
+def _read_below(place: str, arrays: Any) -> dict[str, np.ndarray]:
+    """Returns the arrays whose names begin with a place, by the rest of their names."""
+    return {name.removeprefix(place): arrays[name] for name in arrays if name.startswith(place)}
+
+
+def tracked_sentences(snapshots: Sequence[SavedSnapshot]) -> list[dict[int, Attention]]:
+    """Returns each sentence's attention by step, of the steps with the same tokens as the last."""
+
+    def identity(sentence: Attention) -> tuple:
         return set(sentence.weights), sentence.source_tokens, sentence.target_tokens
 
-    last = identity(snapshots[-1])
-    return [each for each in snapshots if len(each.sentences) > n and identity(each) == last]
+    snapshots = [snapshot for snapshot in snapshots if snapshot.sentences]
+    tracked = []
+    for n, last in enumerate(snapshots[-1].sentences if snapshots else []):
+        each = {s.step: s.sentences[n] for s in snapshots if len(s.sentences) > n}
+        same = {step: x for step, x in each.items() if identity(x) == identity(last)}
+        tracked.append(same)
+    return tracked
 
 
-def _below(place: str, names: Iterable[str]) -> dict[str, str]:
-    """Returns the names directly below a place, by their last part."""
-    start = f"{place}/"
-    return {name[len(start) :]: name for name in names if name.startswith(start)}
+def draw(folder: Path) -> list[Path]:
+    """Draws the snapshots of a run; returns the paths of the pictures."""
+    snapshots, drawn = read_snapshots(folder), {}
+    if any(snapshot.statistics for snapshot in snapshots):
+        drawn["curves"] = curves_figure(snapshots)
+    for n, by_step in enumerate(tracked_sentences(snapshots), 1):
+        if strip := strip_figure(by_step, snapshots[-1].statistics):
+            drawn[f"strip_{n}"] = strip
+    place = folder / "figures" / "attention_snapshots"
+    return [plotting.save_figure(each, place / f"{name}.png") for name, each in drawn.items()]
+
+
+# -- curves
+
+
+def curves_figure(snapshots: Sequence[SavedSnapshot]) -> Figure:
+    """Returns the figure of all heads' statistics over the steps, a column per kind."""
+    curves = {}  # steps and values [steps, layers, H]
+    for kind, name in itertools.product(KINDS, PANEL_TITLES):
+        having = [s for s in snapshots if name in s.statistics.get(kind, {})]
+        if having:
+            values = np.stack([snapshot.statistics[kind][name] for snapshot in having])
+            curves[kind, name] = [snapshot.step for snapshot in having], values
+    kinds = list(dict.fromkeys(kind for kind, _ in curves))
+    rows = [{kind: name for kind, name in curves if name in names} for names in PANEL_ROWS]
+    rows = [row for row in rows if row]
+    depth = max(values.shape[1] for _, values in curves.values())  # layers of the deepest stack
+    figure = plotting.new_figure(PANEL_WIDTH * len(kinds) + 0.2, PANEL_HEIGHT * len(rows) + 0.7)
+    grid = figure.subplots(len(rows), len(kinds), sharex=True, squeeze=False)
+    colours = plotting.layer_colours(depth)
+    for axes, (row, kind) in zip(grid.flat, itertools.product(rows, kinds), strict=True):
+        if kind in row:
+            _draw_heads(axes, *curves[kind, row[kind]], name=row[kind], colours=colours)
+        else:
+            axes.set_axis_off()
+    for axes, kind in zip(grid[0], kinds, strict=True):
+        axes.set_title(KINDS[kind].title, fontsize=10, pad=8)
+    figure.supxlabel("training step", fontsize=8)
+    figure.align_ylabels(grid)
+    layers = [Line2D([], [], color=c, label=f"layer {i}") for i, c in enumerate(colours, 1)]
+    place = {"loc": "outside upper center", "ncols": min(depth, 3 * len(kinds))}
+    figure.legend(handles=layers, **plotting.LEGEND, **place)
+    return figure
+
+
+def _draw_heads(axes: Axes, steps: list[int], values: np.ndarray, name: str, colours) -> None:
+    marker = "o" if len(steps) <= FEW else None
+    for layer in range(values.shape[1]):
+        style = {"color": colours[layer], "linewidth": 1.1, "alpha": 0.85, "markersize": 2.5}
+        axes.plot(steps, values[:, layer], marker=marker, **style)
+    axes.set_ylabel(PANEL_TITLES[name], fontsize=8)
+    axes.set_ylim(0, None if name == "distance" else 1.02)
+    axes.tick_params(labelsize=7, labelbottom=True)
+    plotting.count_steps(axes, 5)
+    plotting.light_grid(axes)
+    if name == "aer" and not np.isnan(values).all():
+        place, layer, head = np.unravel_index(np.nanargmin(values), values.shape)
+        best = f"best {values[place, layer, head]:.2f}: layer {layer + 1}, head {head + 1}, "
+        axes.set_title(f"{best}step {steps[place]:,}", fontsize=7, loc="right", pad=2)
+
+
+# -- strips of maps
+
+
+def strip_figure(
+    by_step: Mapping[int, Attention], statistics: Mapping[str, Mapping[str, np.ndarray]]
+) -> Figure | None:
+    """Returns the strip of a sentence over the steps; None without attention.
+
+    It shows cross-attention if there is any. If there are many heads, it shows those with lowest
+    final alignment error rate or, without gold links, with the lowest entropy.
+
+    Args:
+      statistics: those of the last snapshot, by kind and name.
+    """
+    steps = list(by_step)
+    last = by_step[steps[-1]]
+    kind = next((kind for kind in ("cross", *KINDS) if kind in last.weights), None)
+    if kind is None:
+        return None
+    names = last.names(kind)
+    cell = min(CELL, MAX_SIDE / max(map(len, names)))
+    room = int((WIDEST - AROUND + GAP) / (cell * len(names[1]) + GAP))
+    count = min(max(2, room), STEPS, len(steps))
+    chosen = [steps[i] for i in np.linspace(0, len(steps) - 1, count).round().astype(int)]
+    heads = [tuple(head) for head in np.ndindex(last.weights[kind].shape[:2])]
+    of_kind = statistics.get(kind, {})
+    ranks = of_kind.get("aer", of_kind.get("relative_entropy"))
+    if ranks is not None:
+        heads = sorted(sorted(heads, key=lambda head: ranks[head])[:HEADS])
+    heads = heads[:HEADS]
+    return draw_maps(
+        KINDS[kind].title,
+        [[by_step[step].weights[kind][head] for step in chosen] for head in heads],
+        kind,
+        names,
+        cell,
+        [[f"step {step:,}" for step in chosen]],
+        [f"layer {layer + 1}\nhead {head + 1}" for layer, head in heads],
+    )

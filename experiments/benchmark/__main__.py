@@ -17,57 +17,87 @@ import jax
 from transformer.config import load_page
 from transformer.files import write_json
 from ..process import process
-from . import summary, workloads
+from . import summary
 from .benchmark import choose, share_device, show_results
 from .measurements import Setting, choose_peers, measure
 from .turns import ROOT
 from .workloads import Shape, Workload
 
-transformer_base = load_page("transformer_base")
-transformer_big = load_page("transformer_big")
-
 BASELINE = ROOT / "docs" / "results" / "speed.json"
 FULL_SHAPE = Shape(768, 32, 32)  # the paper's batches: 25,000 tokens per side
+DROPOUT = 0.3  # of every kind, in the workload "tiny"
+
+
+def page(name: str, shape: Shape | None = None) -> Workload:
+    """Returns the workload of a page of configs/."""
+    return Workload(load_page(name).get_config(), shape)
+
+
+def tiny() -> Workload:
+    """Returns Transformer-Tiny (Wu et al. 2021): 256 sentences of up to 16 tokens, all dropouts."""
+    workload = page("multi30k", Shape(256, 16, 11))
+    for name in ("embedding", "residual", "attention", "activation"):
+        workload.config.model[f"dropout_{name}"] = DROPOUT
+    workload.config.optimizer.clip_norm = 0.0
+    return workload
+
+
+def text(data: Path | None) -> Workload:
+    """Returns the config for Multi30k on two cores, in this folder; the quickstart without one."""
+    if data is None:
+        return page("quickstart")
+    workload = page("multi30k_2cores")
+    workload.config.data.path = str(data)
+    return workload
+
+
+def text_of_peers(data: Path | None) -> Workload:
+    """Returns the same with the positions and the optimizer of the peers."""
+    workload = text(data)
+    workload.config.model.positions = "split"
+    workload.config.optimizer.name = "adam"
+    return workload
+
+
 # Kind (see `measurements.KINDS`) and workload of each part, given the folder of Multi30k.
 BENCH_PARTS: dict[str, tuple[str, Callable[[Path | None], Workload]]] = {
-    "base": ("training", lambda data: Workload(transformer_base.get_config(), FULL_SHAPE)),
-    "big": ("training", lambda data: Workload(transformer_big.get_config(), FULL_SHAPE)),
-    "tiny": ("training", lambda data: workloads.tiny()),
-    "tutorial": ("training", lambda data: workloads.tutorial()),
-    "decoding": ("decoding", workloads.text),
-    "start": ("start", workloads.text),
-    "text": ("training", workloads.text_of_peers),
+    "base": ("training", lambda data: page("transformer_base", FULL_SHAPE)),
+    "big": ("training", lambda data: page("transformer_big", FULL_SHAPE)),
+    "tiny": ("training", lambda data: tiny()),
+    # The tutorial's translator on its batches: 64 sentences, all padded to 41 tokens.
+    "tutorial": ("training", lambda data: page("tutorial_en_de", Shape(64, 41, 4))),
+    "decoding": ("decoding", text),
+    "start": ("start", text),
+    "text": ("training", text_of_peers),
 }
 LARGE = ("base", "big")
 
 
-def _output_path(text: str) -> Path:
-    return Path(text).expanduser()
+def _absolute_path(text: str) -> Path:
+    return Path(text).expanduser().absolute()
 
 
 def _run_parts(arguments: Sequence[str]) -> int:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=_output_path, required=True, help="folder of records")
+    parser.add_argument("--out", type=_absolute_path, required=True, help="folder of records")
     parser.add_argument("--parts", help=f"of {','.join(BENCH_PARTS)}")
-    parser.add_argument("--data", type=_output_path, help="folder of Multi30k")
+    parser.add_argument("--data", type=_absolute_path, help="folder of Multi30k")
     parser.add_argument("--peers", help="others to measure in turn; by default those installed")
     parser.add_argument("--rounds", type=int, default=Setting().rounds)
-    parser.add_argument("--trace", type=_output_path, help="folder of profiler traces of the steps")
-    parser.add_argument("--baseline", type=_output_path, help="an earlier benchmark.json")
+    parser.add_argument("--baseline", type=_absolute_path, help="an earlier benchmark.json")
     flags = parser.parse_args(arguments)
-    names, data = choose(flags.parts, [*BENCH_PARTS]), workloads.find_data(flags.data)
+    names = choose(flags.parts, [*BENCH_PARTS])
     share_device()
     if jax.default_backend() == "cpu":
         names = [name for name in names if flags.parts or name not in LARGE]
         flags.baseline = flags.baseline or (BASELINE if BASELINE.is_file() else None)
     before = flags.baseline and summary.read(flags.baseline)
-    out = flags.out.absolute()
     with process.logging_to("stdout"):
-        setting = Setting(flags.rounds, tuple(choose_peers(flags.peers)), flags.trace)
-        out.mkdir(parents=True, exist_ok=True)
-        parts = {name: (kind, workload(data)) for name, (kind, workload) in BENCH_PARTS.items()}
+        setting = Setting(flags.rounds, tuple(choose_peers(flags.peers)))
+        flags.out.mkdir(parents=True, exist_ok=True)
+        parts = {name: (kind, make(flags.data)) for name, (kind, make) in BENCH_PARTS.items()}
         results = measure({name: parts[name] for name in names}, setting)
-        write_json(out / "benchmark.json", results)
+        write_json(flags.out / "benchmark.json", results)
         return int(show_results(results, before, "standard workloads"))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from transformer.errors import UserError
 from transformer.runs.run import Run
 from transformer.tasks import REGISTRY
-from ..process.options import Options
+from ..process.modes import Options
 from ..process.text_io import open_output
 from ..results.table import Table, print_rows
 from . import summary
@@ -89,13 +89,10 @@ def show_results(results: Mapping[str, Any], before: Mapping[str, Any] | None, n
 
 
 def training_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yields a row for each system that trains: medians, with quartiles in parentheses.
-
-    Systems in float32 come first.
-    """
+    """Yields a row for each system that trains: medians, with quartiles in parentheses."""
     for name, part in parts.items():
         measured = part["numbers"]
-        for system in sorted(measured, key=lambda system: "bfloat16" in system):
+        for system in measured:
             if "step_seconds" in (of_system := measured[system]):
                 milliseconds = {k: 1000 * value for k, value in of_system["step_seconds"].items()}
                 yield (
@@ -106,8 +103,6 @@ def training_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
                     _spread_text(of_system["ratio"], ".2f") if "ratio" in of_system else "-",
                     quantity(of_system["peak_bytes"]["median"], "B"),
                 )
-        for system, error in part.get("errors", {}).items():
-            yield (name, TITLES[system], error, "", "", "", "")
 
 
 def _spread_text(number: Mapping[str, float], form: str) -> str:

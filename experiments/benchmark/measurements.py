@@ -38,7 +38,7 @@ from .workloads import Workload, first_sources, make_task, shapes_of
 
 logger = logging.getLogger(__name__)
 
-OURS = f"{__package__}.jax_systems"
+OURS = f"{__package__}.workloads"
 TRAINING = importlib.util.resolve_name("..command.main", __package__)
 # FLOPs of a round's steps, maximum number of steps, and width of the matmuls, on a CPU and on an
 # accelerator. Tiny models are far from its peak, and 400 steps of them take some seconds.
@@ -78,7 +78,7 @@ def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
     steps = max(1, min(MAX_STEPS[accelerated], round(ROUND_FLOPS[accelerated] / flops)))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        ours = {**workload.order(), "steps": steps, "programs": str(folder / "programs")}
+        ours = {**workload.order(), "steps": steps}
         trace = str(setting.trace.absolute()) if setting.trace else None
         systems = {
             MATMUL: matmul(workload),
@@ -95,15 +95,9 @@ def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
         "flops_per_step": flops,
         **{key: records[STEP][key] for key in ("parameters", "program_bytes", "device_bytes")},
         "target_padding_fraction": 1 - tokens / places,
-        **_training_results(training_numbers(records), records),
+        "numbers": training_numbers(records),
+        "systems": records,
     }
-
-
-def _training_results(
-    numbers: dict[str, Any], records: dict[str, dict[str, Any]]
-) -> dict[str, Any]:
-    errors = {name: record["error"] for name, record in records.items() if "error" in record}
-    return {"numbers": numbers, "errors": errors, "systems": records}
 
 
 def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
@@ -124,7 +118,8 @@ def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
         "sentences": len(lines),
         "sentences_per_second": len(lines) / numbers["decoding"]["seconds"]["median"],
         "first_seconds": records["decoding"]["first_seconds"],
-        **_training_results(numbers, records),
+        "numbers": numbers,
+        "systems": records,
     }
 
 
@@ -216,10 +211,7 @@ def choose_peers(text: str | None) -> list[str]:
         for name, peer in PEERS.items()
     }
     if text is None:
-        names = [name for name, peer in PEERS.items() if peer.by_default and not missing[name]]
-        if not names:
-            logger.info(f"no peers are measured; to install them: {INSTALL}")
-        return names
+        return [name for name, peer in PEERS.items() if peer.by_default and not missing[name]]
     names = text.split(",") if text else []
     for name in names:
         if name not in PEERS:
@@ -317,9 +309,9 @@ def decoding_peers(
 
 
 def _start_systems(names: Sequence[str], order: Mapping[str, Any]) -> dict[str, MeasuredSystem]:
-    """Returns the peers as optional systems, with this order and their own options."""
+    """Returns the peers as systems, with this order and their own options."""
     return {
-        name: MeasuredSystem(PEERS[name].function, {**order, **PEERS[name].options}, optional=True)
+        name: MeasuredSystem(PEERS[name].function, {**order, **PEERS[name].options})
         for name in names
     }
 

@@ -18,8 +18,6 @@ from transformer.model.config import ModelConfig
 from ..process.process import keep_freed_memory
 from .turns import Turn, cores
 
-Weights = Mapping[str, np.ndarray]  # by paths in our parameters; `positions` has the encodings
-
 
 class Peer(NamedTuple):
     """A system to compare with: its title, the packages that it needs, and what measures it."""
@@ -55,7 +53,7 @@ PEERS |= {
     f"{name}_keep": peer.varied(", memory kept", peer.by_default, keep=True)
     for name, peer in PEERS.items()
 }
-OURS = Peer("compiled step", (), f"{__package__}.jax_systems.step", by_default=False)
+OURS = Peer("compiled step", (), f"{__package__}.workloads.step", by_default=False)
 PEERS |= {
     "ours_bfloat16": OURS.varied(", factors of bfloat16", by_default=False)._replace(
         keys={"model.matmul_dtype": "bfloat16"}

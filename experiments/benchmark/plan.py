@@ -25,8 +25,7 @@ from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
 from transformer.training.progress import parameter_counts
 from transformer.training.run import TrainingRun
-from ..process.options import Options
-from ..process.process import peak_memory
+from ..process.modes import Options
 from ..process.text_io import open_output, print_table
 from .summary import quantity
 from .workloads import BucketShape, shapes_of
@@ -79,7 +78,7 @@ def plan(run: Run, options: Options) -> None:
         free = free_memory()
         logger.info("reading the text")
         task = tasks.REGISTRY[run.config.task](run.config)
-        for line in task.describe():
+        for line in task.notes():
             logger.info(line)
         estimates = estimate(task, run.folder, free)
         if file:
@@ -91,7 +90,7 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
     """Returns the plan for JSON: text, shapes, parameters, FLOPs, memory, disk and time.
 
     Units are bytes, seconds and floating-point operations. If the `free` bytes of memory do not
-    suffice, `time` is None and `advice` says what to change.
+    suffice, `time` is None and `advice` names what to change.
     """
     shapes, config = shapes_of(task.plan), task.config
     measured = measure(task, shapes, free)
@@ -125,8 +124,7 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
         "memory": {
             "state": measured.state_bytes,
             "step": max(measured.step_bytes),
-            "process": process_memory(),
-            "needed": max(measured.needed_bytes, process_memory()),
+            "needed": measured.needed_bytes,
             "free": free,
             "fits": measured.fits(free),
         },
@@ -180,11 +178,6 @@ def free_memory() -> int:
     if "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
     return psutil.virtual_memory().available
-
-
-def process_memory() -> int:
-    """Returns the peak memory of this process in bytes, libraries included; 0 unless on a CPU."""
-    return peak_memory() if jax.default_backend() == "cpu" else 0
 
 
 def measure(task: Task, shapes: list[BucketShape], free: int) -> Measured:
@@ -295,8 +288,6 @@ def _memory_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     memory = estimates["memory"]
     yield "memory: parameters and optimizer", quantity(memory["state"], "B")
     yield "memory: largest step, these included", quantity(memory["step"], "B")
-    if memory["process"]:
-        yield "memory: all of this plan's process", quantity(memory["process"], "B")
     needed, free = (quantity(memory[name], "B") for name in ("needed", "free"))
     verdict = "" if memory["fits"] else ", too little"
     yield "memory needed", f"{needed} of {free} that are free{verdict}"

@@ -29,11 +29,10 @@ Turn = Callable[[dict[str, Any]], None]
 
 
 class MeasuredSystem(NamedTuple):
-    """A system to measure: its function `module.name`, its order, and whether it may fail."""
+    """A system to measure: its function `module.name`, and its order."""
 
     function: str
     order: Mapping[str, Any]
-    optional: bool = False
 
 
 def rotate(
@@ -42,8 +41,8 @@ def rotate(
     """Returns each system's first record, and its `rounds`: a record of each measurement.
 
     Systems are prepared one after the other, and then measure in turn, so that a change of the
-    machine's speed affects all of them. If an optional system fails, its record has an `error`; for
-    any other, the RunError is raised. The logs are written to `folder`.
+    machine's speed affects all of them. RunError is raised if one fails. The logs are written to
+    `folder`.
     """
     records: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as stack:
@@ -53,17 +52,8 @@ def rotate(
         }
         for number in range(rounds + 1):
             logger.info(f"round {number} of {rounds}" if number else "making the systems ready")
-            for name, system in systems.items():
-                if "error" in records.get(name, {}):
-                    continue
-                try:
-                    row = asks[name]()
-                except errors.RunError as error:
-                    if not system.optional:
-                        raise
-                    logger.info(str(error))
-                    records[name] = {"error": str(error)}
-                    continue
+            for name, ask in asks.items():
+                row = ask()
                 if number:
                     records[name]["peak_bytes"] = row.pop("peak_bytes")
                     records[name]["rounds"].append(row)

@@ -1,29 +1,39 @@
-"""Workloads: a config with its own text, or with random tokens of a fixed shape."""
+"""Workloads, and the systems of this library that train and decode them.
 
+A workload is a config with its own text, or with random tokens of a fixed shape. A system is a
+function that takes an order with a workload, and `turn`, see `turns.rotate`.
+"""
+
+import contextlib
 import itertools
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
 from transformer import tasks
-from transformer.config import complete, load_page
+from transformer.config import complete
 from transformer.data.batches import Batch, make_batch
-from transformer.data.buckets import BucketPlan, Plan
-from transformer.data.files.locate import corpus_folder
+from transformer.data.buckets import WHOLE, BucketPlan, Part, Plan, Stream
 from transformer.data.tokenizer import Ids, Tokenizer
-from transformer.errors import UserError
+from transformer.inference.base import source_mask
 from transformer.inference.translator import Translator
+from transformer.model.vision.inputs import PictureText
 from transformer.tasks.base import Task
 from transformer.tasks.translation import TranslationTask, TranslationText, make_translator
+from transformer.training.loop import Trainer
+from transformer.training.placement import prefetch, wait_for_earlier
+from transformer.training.run import TrainingRun
+from ..process.process import keep_program_memory
+from .turns import Turn
 
-multi30k = load_page("multi30k")
-
-DROPOUT = 0.3  # of every kind, in the workload "tiny"
 FIRST_ID = 4  # after padding, unknown, bos and eos
+FOREVER = 10**6  # steps
 
 
 class Shape(NamedTuple):
@@ -142,45 +152,141 @@ def first_sources(task: Any, count: int) -> list[str]:
     return [pair.source for pair in itertools.islice(task.text.pairs["validation"], count)]
 
 
-def tiny() -> Workload:
-    """Returns Transformer-Tiny (Wu et al. 2021): 256 sentences of up to 16 tokens, all dropouts."""
-    config = multi30k.get_config()
-    for name in ("embedding", "residual", "attention", "activation"):
-        config.model[f"dropout_{name}"] = DROPOUT
-    config.optimizer.clip_norm = 0.0
-    return Workload(config, Shape(256, 16, 11))
+# -- the systems
 
 
-def tutorial() -> Workload:
-    """Returns the tutorial's translator on its batches: 64 sentences, all padded to 41 tokens."""
-    return Workload(load_page("tutorial_en_de").get_config(), Shape(64, 41, 4))
+def multiply(order: Mapping[str, Any], turn: Turn) -> NoReturn:
+    """Multiplies square matrices of width `size`, `products` times in one program."""
+    size, products = order["size"], order["products"]
+    x = jax.random.normal(jax.random.key(0), (size, size), jnp.float32)
+    weights = (x / size**0.5).astype(order["dtype"])  # scaled so that products keep their size
+    x = x.astype(order["dtype"])
+
+    @jax.jit
+    def chain(x, weights):  # an argument, since constants are compiled into the program
+        return jax.lax.fori_loop(0, products, lambda _, x: x @ weights, x)
+
+    jax.block_until_ready(chain(x, weights))
+    turn({"size": size})
+    while True:
+        start = time.monotonic()
+        jax.block_until_ready(chain(x, weights))
+        turn({"flops_per_second": products * 2 * size**3 / (time.monotonic() - start)})
 
 
-def text(data: Path | None) -> Workload:
-    """Returns the config for Multi30k on two cores, in this folder; the quickstart without one."""
-    if data is None:
-        return Workload(load_page("quickstart").get_config())
-    config = load_page("multi30k_2cores").get_config()
-    config.data.path = str(data)
-    return Workload(config)
+def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
+    """Trains `steps` steps on the next batches of the plan, which are on the device already.
 
+    With `trace`, the first steps, one per shape, are also recorded by JAX's profiler.
+    """
+    task, trainer = _start_trainer(order)
+    steps, state, put = order["steps"], trainer.fresh_state(), trainer.placement.put_batch
+    first = [put(shape.batch) for shape in shapes_of(task.plan)]
+    start = time.monotonic()
+    program_bytes = [trainer.train_step.count_bytes(state, b, trainer.hparams) for b in first]
+    compiled = time.monotonic() - start
 
-def text_of_peers(data: Path | None) -> Workload:
-    """Returns the same with the positions and the optimizer of the peers."""
-    workload = text(data)
-    workload.config.model.positions = "split"
-    workload.config.optimizer.name = "adam"
-    return workload
+    def take(batches: Sequence[Any]) -> list[Any]:
+        nonlocal state
+        metrics = []
+        for batch in batches:
+            state, sums = trainer.train_step(state, batch, trainer.hparams)
+            metrics.append(sums)
+            wait_for_earlier(metrics)
+        return jax.block_until_ready(metrics)
 
-
-def find_data(flag: Path | None) -> Path | None:
-    """Returns the folder of Multi30k: that of the flag, or the fetched one; None without either."""
-    folder = flag.expanduser() if flag else corpus_folder(multi30k.get_config().data)
-    if any(folder.glob("train.en*")):
-        return folder.absolute()
-    if flag is None:
-        return None
-    raise UserError(
-        f"--data={flag} has no train.en: name a folder with train, val and test_2016_flickr, each "
-        ".en and .de, or leave --data out"
+    take(first)
+    trace = order.get("trace")
+    with jax.profiler.trace(trace) if trace else contextlib.nullcontext():
+        take(first)
+    each = task.predictor.model.flops_per_token(state.params)
+    turn(
+        {
+            "compile_seconds": compiled,
+            "program_bytes": max(program_bytes),
+            "device_bytes": (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use"),
+            "parameters": sum(x.size for x in jax.tree.leaves(state.params)),
+        }
     )
+    for number in itertools.count():
+        batches = [task.plan[i] for i in range(number * steps, (number + 1) * steps)]
+        positions = sum(map(_target_positions, batches))  # tokens of one side
+        batches = [put(batch) for batch in batches]
+        start = time.monotonic()
+        metrics = take(batches)
+        seconds = time.monotonic() - start
+        tokens = sum(float(sums.weight) for sums in metrics)
+        work = {"steps": steps, "tokens": tokens, "positions": positions, "flops": each * positions}
+        turn({"seconds": seconds, **work})
+    raise AssertionError
+
+
+def _target_positions(batch: Any) -> int:
+    source = getattr(batch, "source", None)
+    sees = isinstance(source, PictureText)
+    return source_mask(source).size if sees else jax.tree.leaves(batch)[0].size
+
+
+def _start_trainer(order: Mapping[str, Any]) -> tuple[Task, Trainer]:
+    """Returns an order's task and trainer, in a process prepared as for training."""
+    keep_program_memory()
+    workload = read_workload(order)
+    config = workload.config
+    config.train.update({"steps": FOREVER, "epochs": 0.0, "minutes": 0.0, "save_minutes": 0.0})
+    config.train.update({"evaluate_every": FOREVER, "log_every": order["steps"]})
+    task = make_task(workload)
+    return task, Trainer([TrainingRun(task, config, Path(order["folder"]) / "run")])
+
+
+class _AskedPlan(Plan):
+    """Batches of a plan: first one of each shape, then `steps` more each time `turn` returns."""
+
+    def __init__(self, plan: Plan, steps: int, turn: Turn, prefetch: int):
+        self._plan, self._steps, self._turn, self._prefetch = plan, steps, turn, prefetch
+        self.epoch_length = plan.epoch_length
+
+    def __getitem__(self, i: int) -> Any:
+        return self._plan[i]
+
+    def start_at(self, i: int, stream: Stream, part: Part = WHOLE) -> Iterator[Any]:
+        """Yields the batches; the time of `steps` batches ends when the last one's step is done."""
+        yield from (shape.batch for shape in shapes_of(self._plan))
+        batches = self._plan.start_at(i, lambda *order: prefetch(self._prefetch, *order), part)
+        jax.block_until_ready(jax.live_arrays())
+        self._turn({})
+        while True:
+            start = time.monotonic()
+            yield from itertools.islice(batches, self._steps)
+            jax.block_until_ready(jax.live_arrays())  # until the last step's state is computed
+            self._turn({"seconds": time.monotonic() - start})
+
+
+def loop(order: Mapping[str, Any], turn: Turn) -> None:
+    """Runs the training loop, with a line of metrics after every `steps` steps."""
+    task, trainer = _start_trainer(order)
+    data = trainer.runs[0].config.data
+    task.plan = _AskedPlan(task.plan, order["steps"], turn, data.prefetch)
+    data.prefetch = 0  # the loop must not prefetch: the plan does
+    trainer.run()
+
+
+def decode(order: Mapping[str, Any], turn: Turn) -> NoReturn:
+    """Translates the first `sentences` of the validation text with untrained weights.
+
+    Few translations then end before the maximum length, so the search takes about its longest.
+    """
+    workload = read_workload(order)
+    task = make_task(workload)
+    translator = task.predictor
+    assert isinstance(translator, Translator), "only a translator decodes"
+    lines = first_sources(task, order["sentences"])
+    variables = {"params": task.draw_params(jax.random.key(workload.config.seed))}
+
+    def seconds() -> float:
+        start = time.monotonic()
+        translator.translate(variables, lines)
+        return time.monotonic() - start
+
+    turn({"first_seconds": seconds(), "beam": translator.decode.beam_size})
+    while True:
+        turn({"seconds": seconds()})

@@ -39,24 +39,20 @@ LOCKS = "locks"  # folder of numbered objects; the last one belongs to the proce
 STATE = "copy.json"  # state of the copy, see `Bucket`
 # Names, and parts of names, of files that are not uploaded.
 LOCAL = ("lock", STATE)
-HALF = (".partial", ".orbax-checkpoint-tmp/", "/deleted/", "/unreadable_")
+HALF = (".partial", ".orbax-checkpoint-tmp/", ".deleted/")
 LOGS = (METRICS, EVENTS)
 RECORD = "record.json"  # a checkpoint without it is incomplete
 # Placeholders for an object's identity while it is uploaded or downloaded.
 UPLOADING, DOWNLOADING = "uploading", "downloading"
-AT_ONCE = 2**25  # bytes that s3fs uploads in one request, which can have a condition
 
 logger = logging.getLogger(__name__)
 
 
 class Bucket:
-    """A folder of a store and its local copy.
+    """The folder of a store at a URL, and its local copy.
 
     The state of the copy has the number of the last training that it knows and, for each file, the
     object's identity (None if there is none) and, if the local file is the same, its size and time.
-
-    Args:
-      url: the URL of the folder.
     """
 
     def __init__(self, url: str):
@@ -196,40 +192,25 @@ class Bucket:
             self._save()
 
     def _put(self, name: str, stat: list[int]) -> None:
-        """Uploads a file; if not training, only if no other command has changed its object.
-
-        Stores with conditional writes check this, too: all for new objects, s3fs also for others.
-        """
-        path, there = self.copy / name, f"{self._root}/{name}"
-        identity, how = self._files.get(name, [None])[0], {}
-        if identity is None:
-            how = {"mode": "create"}
-        elif self.url.startswith(("s3:", "s3a:")) and stat[0] < AT_ONCE:
-            how = {"IfMatch": identity.split()[1]}
-        try:
-            if self._current(there) == identity:
-                self._store.put_file(str(path), there, **how)
-                self._files[name] = [self._current(there), *stat]
+        """Uploads a file; if not training, only if no other command has changed its object."""
+        path, place = self.copy / name, f"{self._root}/{name}"
+        if self._current(place) != self._files.get(name, [None])[0]:
+            if not self._number:
+                logger.warning(
+                    f"warning: another command has changed {name} in {self.url} meanwhile, which "
+                    f"is left as it is: what this one wrote is {path}"
+                )
                 return
-        except Exception:  # the class for a failed condition depends on the package
-            if self._current(there) == identity:
-                raise
-        if self._number:
             self._held = -math.inf
             self._hold()  # ends a training that has lost the lock
-            self._files[name] = [self._current(there)]
-            self._put(name, stat)
-        else:
-            logger.warning(
-                f"warning: another command has changed {name} in {self.url} meanwhile, which is "
-                f"left as it is: what this one wrote is {path}"
-            )
+        self._store.put_file(str(path), place)
+        self._files[name] = [self._current(place), *stat]
 
-    def _current(self, there: str) -> str | None:
+    def _current(self, place: str) -> str | None:
         """Returns the identity of an object; None if it does not exist."""
         self._store.invalidate_cache()
         try:
-            return _object_identity(self._store.info(there, refresh=True))
+            return _object_identity(self._store.info(place, refresh=True))
         except FileNotFoundError:
             return None
 
@@ -261,7 +242,7 @@ class Bucket:
         return number, {"after": None} | holder
 
     def take(self, holder: dict[str, Any]) -> None:
-        """Takes the lock; raises UserError if its holder still trains, or if another was faster."""
+        """Takes the lock; raises UserError if its holder still trains."""
         if time.time() - holder["time"] < STALE:
             raise UserError(
                 f"process {holder['process']} of {holder['host']} trains in {self.url}: "
@@ -269,14 +250,8 @@ class Bucket:
                 f"{STALE:.0f} seconds"
             )
         self._number = self._last + 1
-        try:
-            self._store.pipe_file(self._lock(self._number), self._holder(), mode="create")
-        except Exception:
-            if self._newest()[0] < self._number:
-                raise
-            raise UserError(
-                f"another process has begun to train in {self.url}: use another folder"
-            ) from None
+        # Fails if another process was faster.
+        self._store.pipe_file(self._lock(self._number), self._holder(), mode="create")
         for old in range(max(1, self._last - 1), self._number):
             with contextlib.suppress(FileNotFoundError):
                 self._store.rm_file(self._lock(old))

@@ -8,15 +8,16 @@ cache is always the user's own.
 import logging
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from transformer.checks import check
-from transformer.config import assign, default_config, flatten
+from transformer.config import assign, complete, default_config, flatten
 from transformer.config.keys import having
-from transformer.data.corpora import corpora_of
+from transformer.data.corpora import texts_of
 from transformer.data.encode import cache_folder
 from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
@@ -30,11 +31,10 @@ from transformer.runs.workdir import (
     run_folder,
 )
 from ..process import recipe
-from ..process.config import Experiment, override
-from ..process.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
-from ..process.options import Options
-from ..process.process import keep_program_memory, keep_programs
-from ..sweep.saved import load_sweep, over_seeds
+from ..process.config import Experiment, override, read_experiment
+from ..process.modes import CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN, Options
+from ..process.process import keep_program_memory, keep_programs, logging_to
+from ..sweep.trial_configs import load_sweep, over_seeds
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,10 @@ class Command(NamedTuple):
 def run_command(command: Command) -> int:
     """Runs a command; returns its exit code: 0, or another one if a signal ended its training."""
     if "://" in (command.workdir or ""):
-        return _run_in_bucket(command)
+        from .bucket import mirror
+
+        with mirror(str(command.workdir), command.mode == TRAIN) as folder:
+            return run_command(command._replace(workdir=str(folder)))
     folder, mode = run_folder(command.workdir or "").absolute(), MODES[command.mode]
     if command.workdir is not None:  # before anything in it is read, locked or written
         check_folder(folder, linked=mode.name != TRAIN or command.options.linked_checkpoints)
@@ -67,10 +70,6 @@ def run_command(command: Command) -> int:
     options = command.options
     if options.trial is not None and not experiment.is_sweep:
         raise UserError("--trial is for sweeps: --config names none")
-    if mode.name in (PLAN, BENCHMARK) and experiment.is_sweep:
-        logger.info(
-            f"--config is a sweep: this {mode.name} is of one run, without the keys that trials set"
-        )
     function = mode.load(config.task)
     if mode.name == TRAIN:
         return function(experiment, folder, options)
@@ -79,13 +78,23 @@ def run_command(command: Command) -> int:
     return 0
 
 
-def _run_in_bucket(command: Command) -> int:
-    from .bucket import mirror
-
-    if command.options.processes:
-        raise UserError("--processes is for a folder on a disk that all share: mount the bucket")
-    with mirror(str(command.workdir), command.mode == TRAIN) as folder:
-        return run_command(command._replace(workdir=str(folder)))
+def train_run(config: Any, workdir: str | Path, settings: Mapping[str, Any] | None) -> Path:
+    """Trains a run, see `transformer.train`; returns its folder."""
+    if isinstance(config, str | Path):
+        experiment = read_experiment(str(config))
+    else:
+        experiment = Experiment(complete(config))
+    if experiment.is_sweep:
+        raise UserError(f"{config} is a sweep: train it with --config={config} on the command line")
+    settings = settings or {}
+    for key, value in settings.items():
+        assign(experiment.config, key, value)
+    overrides = [(key, str(value)) for key, value in settings.items()]
+    folder = Path(workdir).expanduser()
+    with logging_to("stdout"):
+        if run_command(Command(TRAIN, str(folder), experiment, overrides, Options())):
+            raise KeyboardInterrupt(f"{folder} was stopped: the same call resumes it")
+    return folder
 
 
 def train(experiment: Experiment, folder: Path, options: Options) -> int:
@@ -98,12 +107,12 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
 
         stopped_by = sweep(*experiment, folder, options.trial)
     else:
-        from ..evaluate.run import train as train_run
+        from ..evaluate.run import train as train_one
 
         if not (folder / "config.json").exists():
             refuse_sweep(folder)
         run = Run(folder, experiment.config)
-        stopped_by = train_run(run, options.processes or "")
+        stopped_by = train_one(run, options.processes or "")
     return 128 + stopped_by if stopped_by else 0
 
 
@@ -192,29 +201,22 @@ def forget_places(config: ConfigDict, training: bool) -> None:
 def describe_text(run: Run) -> str | None:
     """Returns a line with the text that a resumed run reads by its saved config; None if none."""
     config, folder = run.config, run.folder
-    corpora = [corpus.data for corpus in corpora_of(config.data)] or [config.data]
-    texts = [text for data in corpora for text in _texts_of_corpus(data)]
-    models = [config.tokenizer.model, config.tokenizer.target_model]
+    names = [config.tokenizer.model, config.tokenizer.target_model]
     if not run.step:
-        train = config.train
-        models += [train.init_from, train.source_vectors, train.target_vectors]
-    texts += [str(Path(name).expanduser().absolute()) for name in models if name]
+        names += [config.train[key] for key in ("init_from", "source_vectors", "target_vectors")]
+    texts = [str(Path(name).expanduser().absolute()) for name in names if name]
+    for data in texts_of(config.data):
+        if data.source == "files":
+            files = [value for key, value in data.items() if key.endswith(("_source", "_target"))]
+            texts += [str(corpus_folder(data) / Path(file).expanduser()) for file in files if file]
+        elif data.source == "tfds":
+            place = data.tfds_dir or "the folder of TensorFlow Datasets"
+            texts.append(f"{data.tfds_name!a} in {place}")
     name = "config.json" if (folder / "config.json").exists() else COMMAND
-    return f"reads {', '.join(texts)}, as {folder / name} says" if texts else None
-
-
-def _texts_of_corpus(data: ConfigDict) -> list[str]:
-    """Returns the names of the text that one corpus reads."""
-    if data.source == "files":
-        names = [value for key, value in data.items() if key.endswith(("_source", "_target"))]
-        place = corpus_folder(data)
-        return [str(place / Path(name).expanduser()) for name in names if name]
-    if data.source == "tfds":
-        return [f"{data.tfds_name!a} in {data.tfds_dir or 'the folder of TensorFlow Datasets'}"]
-    return []
+    return f"reads {', '.join(texts)}, named in {folder / name}" if texts else None
 
 
 def _keep_compiled_programs(data: ConfigDict) -> None:
-    """Makes XLA cache compiled programs next to the tokenizers, or where the environment says."""
+    """Makes XLA cache compiled programs next to the tokenizers, or in the environment's folder."""
     if data.cache_dir or "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         keep_programs(cache_folder(data) / "programs")

@@ -15,8 +15,7 @@ from absl import flags
 from transformer import signals
 from transformer.errors import UserError
 from ..process import process
-from ..process.modes import MODES, TRAIN, readers
-from ..process.options import Options
+from ..process.modes import MODES, TRAIN, Options
 
 FLAGS = flags.FLAGS
 DEFINE = {
@@ -42,7 +41,7 @@ def define_flags(values: flags.FlagValues) -> None:
     lines = (f"\n{mode.name}: {mode.help}" for mode in MODES.values())
     flags.DEFINE_enum("mode", TRAIN, list(MODES), f"what to do{''.join(lines)}", **about)
     for field in dataclasses.fields(Options):
-        text = f"{', '.join(readers(field.name))}: {field.metadata['help']}"
+        text = f"{', '.join(field.metadata['modes'])}: {field.metadata['help']}"
         DEFINE[field.type](field.name, field.default, text, **about)
 
 
@@ -58,16 +57,19 @@ def main(argv: list[str]) -> int:
 def _run_command(argv: list[str]) -> int:
     overrides = parse(argv, FLAGS)
     # Imported here, so that a misspelt flag or key is reported before jax has started.
-    from ..process.config import executed, read_given
+    from transformer.config import default_config
+    from ..process.config import executed, override, read_experiment
 
     if FLAGS.module is not None:
-        from transformer.variants import MODULES
-
         if not (path := Path(FLAGS.module).expanduser()).is_file():
             raise UserError(f"the module {path} is not a file")
-        with executed(path, "module"):  # registers a variant
-            MODULES.append(str(path))
-    experiment = read_given(FLAGS.config, overrides)
+        with executed(path, "module"):
+            pass  # it has registered its variants
+    experiment = None if FLAGS.config is None else read_experiment(FLAGS.config)
+    # Without a file, this only checks the overrides.
+    config = default_config() if experiment is None else experiment.config
+    for key, text in overrides:
+        override(config, key, text)
     from .command import Command, run_command
 
     values: dict[str, Any] = {f.name: FLAGS[f.name].value for f in dataclasses.fields(Options)}
@@ -87,10 +89,11 @@ def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:
         raise UserError(" ".join(str(error).split())) from None
     if rest:
         raise UserError(f"{rest[0]!r} is not expected: flags are --name=value")
-    for name in (field.name for field in dataclasses.fields(Options)):
-        modes = ", ".join(readers(name))
-        if values[name].present and name not in MODES[values.mode].flags:
-            raise UserError(f"--{name} is for --mode={modes}, not for {values.mode}")
+    for field in dataclasses.fields(Options):
+        modes = field.metadata["modes"]
+        if values[field.name].present and values.mode not in modes:
+            what = f"is for --mode={', '.join(modes)}, not for {values.mode}"
+            raise UserError(f"--{field.name} {what}")
     overrides = []
     for argument in argv[1:]:
         if argument.startswith(CONFIG):
@@ -102,11 +105,9 @@ def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:
     if not values.workdir and (mode.workdir or values.workdir is not None):
         what = "missing" if values.workdir is None else "empty"
         raise UserError(f"--workdir is {what}: name the folder of the run")
-    if mode.workdir is None:
-        extra = [f"--{name}" for name in ("workdir", "config") if values[name].value is not None]
-        if extra := [*extra, *(f"--config.{key}" for key, _ in overrides)]:
-            reads = ", ".join(f"--{flag}" for flag in mode.flags)
-            raise UserError(f"{extra[0]} is not for --mode={mode.name}, which reads {reads}")
+    if mode.workdir is None and (values.workdir or values.config or overrides):
+        reads = ", ".join(f"--{flag}" for flag in mode.flags)
+        raise UserError(f"--mode={mode.name} reads only {reads}: leave out --workdir and --config")
     return overrides
 
 

@@ -3,11 +3,10 @@
 import contextlib
 import functools
 import logging
-import math
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 # matplotlib is imported in functions: it takes a third of a second.
 logger = logging.getLogger(__name__)
@@ -21,13 +20,14 @@ AS_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}
 def visible(token: str, covered: frozenset[str]) -> str:
     """Returns a token as a label: every character is visible, and none is drawn as an empty box.
 
-    `∅` stands for an empty token, `␣` for a blank, and a code point such as `⟨4E2D⟩` for a letter
-    that is invisible or not `covered` by the fonts. Beyond `MAX_LABEL_LENGTH`, `…` marks a cut.
+    `∅` stands for an empty token, `␣` for blanks unless all are inside, and a code point such as
+    `⟨4E2D⟩` for a letter that is invisible or not `covered` by the fonts. Beyond
+    `MAX_LABEL_LENGTH`, `…` marks a cut.
     """
-    shown = []
+    shown, blank = [], " " if token == token.strip(" ") else "␣"
     for character in token:
         if character == " ":
-            shown.append("␣")
+            shown.append(blank)
         elif character in covered and (character.isprintable() or character in "\u200c\u200d"):
             shown.append(character)
         else:
@@ -44,34 +44,6 @@ def labels_of(texts: Sequence[str], size: float) -> tuple[list[str], dict[str, A
     families, covered = fonts_for(frozenset("".join(texts)))
     style = {"fontfamily": families, "fontsize": size, **AS_TEXT}
     return [visible(text, covered) for text in texts], style
-
-
-class TickLabels(NamedTuple):
-    """The labels of an axis, on every `step`-th token, and their matplotlib options."""
-
-    texts: list[str]
-    step: int
-    style: dict[str, Any]
-
-    @classmethod
-    def of(cls, tokens: Sequence[str], pitch: float, sizes: tuple[float, float]) -> "TickLabels":
-        """Returns as many labels as fit, in a font size between the two of `sizes`.
-
-        Sizes, and the pitch from one token to the next, are in points.
-        """
-        size = min(max(pitch / LINE_HEIGHT, sizes[0]), sizes[1])
-        step = math.ceil(size * LINE_HEIGHT / pitch - 1e-6)
-        texts, style = labels_of(tokens, size)
-        return cls(texts[::step], step, style)
-
-    def put(self, axis, rotation: float, starts: Sequence[int]) -> None:
-        """Sets the ticks of an axis, along which the tokens begin at `starts`."""
-        places = [start + self.step * i for start in starts for i in range(len(self.texts))]
-        # Labels are aligned at their baselines: the box of '▁a' reaches lower than that of 'ed', so
-        # centred boxes would be uneven. A label touches the axis with its end.
-        aligned = {"ha": "right", "va": "center_baseline", "rotation_mode": "anchor"}
-        labels = self.texts * len(starts)
-        axis.set_ticks(places, labels=labels, rotation=rotation, **self.style, **aligned)
 
 
 def text_widths(texts: Iterable[str], style: dict[str, Any]) -> list[float]:

@@ -1,12 +1,13 @@
-"""The style of all figures, and how they are saved."""
+"""The style of all figures, the forms that several of them share, and how they are saved."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import matplotlib
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -23,7 +24,7 @@ MARKER_SHAPES = "osD^vP"
 # Zero is near the page's white, and lightness falls evenly, so it is readable in grey print.
 SEQUENTIAL = "Blues"
 SIGNED = "RdBu_r"  # blue below zero, red above, white at zero
-DARK = 0.6  # fraction of a scale above which text on a cell is white
+LUMA = 0.299, 0.587, 0.114  # brightness of red, green and blue, ITU-R BT.601
 LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 8}
 
 
@@ -69,14 +70,29 @@ def count_steps(axes: Axes, most: int) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=most, integer=True, steps=[1, 2, 5, 10]))
 
 
-def write_in_cells(
-    axes: Axes, texts: np.ndarray, depths: Float[np.ndarray, "rows columns"], size: float
-) -> None:
-    """Writes texts into the cells of a heat map; `depths` are fractions of its darkest colour."""
-    for (row, column), text in np.ndenumerate(texts):
-        colour = "white" if depths[row, column] > DARK else "black"
-        style = {"ha": "center", "va": "center", "fontsize": size, "color": colour}
-        axes.text(column, row, text, **style)
+def text_colour(background: Float[np.ndarray, "4"]) -> str:
+    """Returns the colour of a text that is readable on a background, given as RGBA."""
+    return "white" if background[:3] @ LUMA < 0.5 else "black"
+
+
+def heat_map(
+    axes: Axes,
+    values: Float[np.ndarray, "rows columns"],
+    texts: np.ndarray | None = None,
+    size: float = 8,
+    **style: Any,
+) -> AxesImage:
+    """Draws a matrix as colours, and texts of a size in points in its cells; returns the image.
+
+    `style` has options of `Axes.imshow`; by default, the scale is sequential, from 0 to 1.
+    """
+    defaults: dict[str, Any] = {"cmap": SEQUENTIAL, "interpolation": "nearest"}
+    defaults |= {} if "norm" in style else {"vmin": 0, "vmax": 1}
+    image = axes.imshow(values, **{**defaults, **style})
+    for (row, column), text in np.ndenumerate([] if texts is None else texts):
+        colour = text_colour(np.array(image.to_rgba(values[row, column])))
+        axes.text(column, row, text, ha="center", va="center", fontsize=size, color=colour)
+    return image
 
 
 def add_colour_bar(image: AxesImage, ticks: Any, label: str = "", **place: Any) -> Any:
@@ -88,8 +104,24 @@ def add_colour_bar(image: AxesImage, ticks: Any, label: str = "", **place: Any) 
     return bar
 
 
-def finish_scatter(axes: Axes, place: str) -> Legend:
-    """Removes the axes of a map of points, and draws its legend at `place`, "upper" or "lower"."""
+def point_map(
+    axes: Axes,
+    points: Float[np.ndarray, "N 2"],
+    groups: Integer[np.ndarray, "N"],
+    styles: Mapping[str, Mapping[str, Any]],
+    place: str,
+) -> Legend:
+    """Draws points of a plane whose axes have no meaning; returns the legend.
+
+    Args:
+      groups: the group of each point, from zero.
+      styles: by the name of each group, in order, options of `Axes.plot`.
+      place: that of the legend, "upper" or "lower".
+    """
+    for number, (name, style) in enumerate(styles.items()):
+        of_group = points[groups == number]
+        label = f"{name} ({len(of_group):,})"
+        axes.plot(*of_group.T, label=label, linestyle="none", markeredgewidth=0, **style)
     axes.set(xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="datalim")
     axes.spines[:].set_color("0.8")
@@ -100,13 +132,13 @@ def finish_scatter(axes: Axes, place: str) -> Legend:
     return legend
 
 
-def save_figure(figure: Figure, picture: Path, **options: Any) -> Path:
-    """Saves a figure atomically, with options of `Figure.savefig`; returns `picture`.
+def save_figure(figure: Figure, picture: Path) -> Path:
+    """Saves a figure atomically; returns `picture`.
 
     Its suffix (`.png`, `.pdf`, `.svg`) is the format; its folder is created if it is missing.
     """
     data = io.BytesIO()
-    figure.savefig(data, format=picture.suffix.removeprefix("."), **options)
+    figure.savefig(data, format=picture.suffix.removeprefix("."))
     picture.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(picture, data.getvalue())
     return picture

@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -23,8 +22,6 @@ PANEL_HEIGHT = 2.1  # inches
 MAX_METRICS = 2**28  # bytes of a metrics file
 FEW = 40  # maximum number of points with a mark each
 RATE = Metric("learning_rate", "learning rate")
-AS_MINIMISED = "train loss as minimised (smoothed or weighted)"
-EQUAL_LOSSES = 1e-4  # relative tolerance of equal losses
 
 
 def panels() -> dict[str, dict[str, Metric]]:
@@ -77,10 +74,14 @@ def build_figure(curves: Curves, source: str) -> Figure:
     """Returns the figure of these curves, one panel above the other; empty panels are left out.
 
     The losses of a panel are comparable, since they are negative log-likelihoods (nll) without
-    smoothing or weights. If the minimised loss differs, it is a dashed line. NaN leaves a gap in a
-    curve. A ValueError names a source without any data.
+    smoothing or weights; a loss is drawn only if there is no nll. NaN leaves a gap in a curve. A
+    ValueError names a source without any data.
     """
-    shown = _without_repeats(curves)
+    shown = {
+        (metric, split): curve
+        for (metric, split), curve in curves.items()
+        if metric != "loss" or ("nll", split) not in curves
+    }
     drawn = {
         label: (metrics, {name: curve for name, curve in shown.items() if name[0] in metrics})
         for label, metrics in panels().items()
@@ -100,57 +101,26 @@ def build_figure(curves: Curves, source: str) -> Figure:
     return figure
 
 
-def _without_repeats(curves: Curves) -> Curves:
-    """Returns the curves without losses that have an nll; training's comes last if it differs."""
-    others = {
-        (metric, split): curve
-        for (metric, split), curve in curves.items()
-        if metric != "loss" or ("nll", split) not in curves
-    }
-    nll, loss = curves.get(("nll", "train")), curves.get(("loss", "train"))
-    if nll and loss:
-        close = {"rtol": EQUAL_LOSSES, "atol": 0, "equal_nan": True}
-        if nll[0] != loss[0] or not np.allclose(nll[1], loss[1], **close):
-            others["loss", "train"] = loss
-    return others
-
-
 def _draw_panel(axes: Axes, metrics: Mapping[str, Metric], curves: Curves, every: Curves) -> None:
     """Draws the curves of a panel; `every` has all curves, whose losses rank the evaluations."""
-    # If the rate is only that of training, the axis names it, and there is no legend.
-    is_rate = RATE.name in metrics
-    alone = len(curves) == 1 and is_rate
     for number, ((metric, split), (steps, values)) in enumerate(curves.items()):
         label = f"{split} {metrics[metric].title}".replace("$", r"\$")  # not a formula
         training = split == "train"
-        if (metric, split) == ("loss", "train") and ("nll", split) in curves:
-            label = AS_MINIMISED
-        if not is_rate and not training:
+        if not training:
             losses = dict(zip(*every.get(("loss", split), ([], [])), strict=True))
             value, step = max(  # the first one among equals
                 zip(values, steps, strict=True),
                 key=lambda at: rank({"loss": losses.get(at[1], math.nan), metric: at[0]}, metric),
             )
             label += f" (best {value:.2f} at step {step:,.0f})"
-        # Mark all points if there are few, else only those between gaps.
-        gap = [True, *map(math.isnan, values), True]
-        few = len(values) <= FEW
-        marked = [i for i in range(len(values)) if few or (gap[i] and gap[i + 2])]
-        axes.plot(
-            steps,
-            values,
-            label=None if alone else label,
-            color=plotting.COLOURS[number % len(plotting.COLOURS)],
-            linewidth=1.0 if training else 1.3,
-            linestyle="dashed" if label == AS_MINIMISED else "solid",
-            marker=plotting.MARKER_SHAPES[number % len(plotting.MARKER_SHAPES)] if marked else None,
-            markersize=3.5,
-            markevery=marked,
-        )
+        style = plotting.look(number)
+        if len(values) > FEW:
+            style["marker"] = ""
+        style |= {"linewidth": 1.0 if training else 1.3, "markersize": 3.5}
+        axes.plot(steps, values, label=label, **style)
     axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
     plotting.light_grid(axes)
-    if not alone:
-        axes.legend(**plotting.LEGEND)
+    axes.legend(**plotting.LEGEND)
 
 
 def _number(value: object) -> float:

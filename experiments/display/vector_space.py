@@ -4,10 +4,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
+from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
 PERPLEXITY = 30.0
-ROWS_AT_ONCE = 512  # rows of the similarity matrix computed at once
 
 
 def perplexity(count: int) -> float:
@@ -15,14 +15,14 @@ def perplexity(count: int) -> float:
     return min(PERPLEXITY, (count - 1) / 3)  # larger ones would make all points neighbours
 
 
-def tsne(vectors: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.ndarray, "N 2"]:
+def tsne(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N 2"]:
     """Returns the t-SNE projection of vectors: near vectors have near points.
 
     Large distances and the axes have no meaning.
 
     Source: van der Maaten and Hinton 2008, "Visualizing Data using t-SNE".
     """
-    machine = TSNE(perplexity=perplexity(len(vectors)), init="pca", random_state=seed)
+    machine = TSNE(perplexity=perplexity(len(vectors)), init="pca", random_state=0)
     # One thread: threads wait for one another in each of a thousand iterations, and two took five
     # times as long as one if other processes were at work.
     with threadpool_limits(1, user_api="openmp"):
@@ -44,28 +44,10 @@ def unit_rows(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
     return vectors / np.where(lengths > 0, lengths, 1)
 
 
-def nearest(
-    similarity: Float[np.ndarray, "R N"], count: int, first: int = 0
-) -> Int[np.ndarray, "R count"]:
-    """Returns the nearest others of each row, best first; `first` is the index of the first row."""
-    others = similarity.copy()
-    rows = np.arange(len(others))
-    others[rows, first + rows] = -np.inf
-    count = min(count, others.shape[1] - 1)
-    # A complete sort would take most of the time.
-    some = np.sort(np.argpartition(-others, count, axis=1)[:, :count], axis=1)
-    order = np.argsort(-np.take_along_axis(others, some, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(some, order, axis=1)
-
-
 def neighbours(
-    vectors: Float[np.ndarray, "N D"], count: int, rows: range | None = None
-) -> tuple[Int[np.ndarray, "R count"], Float[np.ndarray, "R count"]]:
-    """Returns the nearest others of some or all vectors by cosine, and the cosines."""
-    unit, rows = unit_rows(vectors), rows or range(len(vectors))
-    closest, cosines = [], []
-    for first in range(rows.start, rows.stop, ROWS_AT_ONCE):
-        similarity = unit[first : min(first + ROWS_AT_ONCE, rows.stop)] @ unit.T
-        closest.append(nearest(similarity, count, first))
-        cosines.append(np.take_along_axis(similarity, closest[-1], axis=1))
-    return np.concatenate(closest), np.concatenate(cosines)
+    vectors: Float[np.ndarray, "N D"], count: int
+) -> tuple[Int[np.ndarray, "N count"], Float[np.ndarray, "N count"]]:
+    """Returns the nearest others of each vector by cosine, nearest first, and the cosines."""
+    search = NearestNeighbors(n_neighbors=min(count, len(vectors) - 1), metric="cosine")
+    distances, nearest = search.fit(vectors).kneighbors()
+    return nearest, 1 - distances

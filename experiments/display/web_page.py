@@ -7,7 +7,6 @@ import base64
 import html
 import io
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,13 +73,10 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def figure_svg(
-    figure: "Figure", name: str, caption: str, colours: Mapping[str, str]
-) -> markupsafe.Markup:
+def figure_svg(figure: "Figure", name: str, caption: str) -> markupsafe.Markup:
     """Returns a figure as an SVG element of a page, with a caption for screen readers.
 
-    `name` makes its ids unique on the page. Colours of the figure, "#rrggbb" in lower case, are
-    replaced by those of the page.
+    `name` makes its ids unique on the page. `THEME_COLOURS` are replaced.
     """
     text = io.StringIO()
     import matplotlib  # takes a third of a second
@@ -89,7 +85,7 @@ def figure_svg(
         figure.savefig(text, format="svg", transparent=True)
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :].strip()
-    for of_figure, of_page in colours.items():
+    for of_figure, of_page in THEME_COLOURS.items():
         svg = svg.replace(of_figure, of_page)
     # Remove the metadata, and the comments, which repeat the text of the glyphs.
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)

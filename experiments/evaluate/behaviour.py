@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import regex
 
-from transformer.data.cleaning.rules import scripts_of
+from transformer.data.cleaning import scripts_of
 from transformer.data.corpora import Tagger, parts_of
 from transformer.data.held_out import read_pairs
 from transformer.data.pairs import Pair
@@ -24,7 +24,7 @@ from transformer.metrics.registry import proportion_interval
 from transformer.runs.run import Run
 from ..results.run_tables import BEHAVIOUR, behaviour_table
 from ..results.table import print_rows
-from ..results.texts import TRANSLATIONS, read_lines
+from ..results.tasks import TRANSLATIONS, read_lines
 
 LINES_PER_CHECK = 100  # lines per check
 PLACEHOLDERS = ("{name}", "%s", "%(count)d", "<b>", "[1]", "https://example.org/a1?b=2")

@@ -1,6 +1,5 @@
 """The mode `evaluate`: scores a run, or all runs of a sweep, on held-out or on other text."""
 
-import hashlib
 import json
 import logging
 import re
@@ -14,10 +13,10 @@ from transformer.config.keys import having
 from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 from transformer.files import write_json
-from transformer.runs import json_files, workdir
-from transformer.runs.run import Run
+from transformer.runs import workdir
+from transformer.runs.run import Run, read_results
 from transformer.runs.workdir import find_trials
-from ..process.options import Options
+from ..process.modes import Options
 from ..results.run_tables import BEHAVIOUR, main_split
 from ..results.runs import list_stopped
 from . import run as scoring
@@ -26,7 +25,6 @@ from .other_text import read_given
 
 logger = logging.getLogger(__name__)
 
-MAX_NAME_LENGTH = 120  # characters of an evaluation folder's name
 # Flags that have a key in `config.data`, and set how another text is read.
 TEXT_FLAGS = ("references", "name", "source_tag")
 
@@ -72,8 +70,6 @@ def _prepare_held_out(run: Run) -> Evaluation:
                 "--workdir alone, or name another text with --input"
             )
     settings = run.other_settings()
-    # The report needs these files: damage is reported before the scoring takes its time.
-    json_files.read_run(folder)
     place = folder / workdir.EVALUATIONS / _folder_name("", settings)
 
     def score() -> dict[str, Any]:
@@ -109,10 +105,10 @@ def _prepare_given(name: str, run: Run, options: Options) -> Evaluation:
     others = own.other_settings()
     if (chosen := options.name) is None:
         chosen = given.name
-    elif _as_file_name(chosen) != chosen or not 0 < len(chosen) <= MAX_NAME_LENGTH:
+    elif not chosen or _as_file_name(chosen) != chosen:
         raise UserError(
-            f"--name={chosen}: use up to {MAX_NAME_LENGTH} letters, digits, '-', '_', '.', '=' and "
-            "'+', with none of '.', '=' first"
+            f"--name={chosen}: use letters, digits, '-', '_', '.', '=' and '+', with none of '.', "
+            "'=' first"
         )
     place = folder / workdir.EVALUATIONS / _folder_name(chosen, others)
 
@@ -149,7 +145,7 @@ def _known_evaluation(
 
     Raises UserError if they are of a text with another digest; '' is that of the held-out text.
     """
-    results = json_files.read_results(place / "results.json")
+    results = read_results(place / "results.json")
     if results is None:
         return None
     text = results.get("input", {"files": [], "digest": ""})
@@ -170,11 +166,7 @@ def _as_file_name(name: str) -> str:
 def _folder_name(text: str, settings: Mapping[str, Any]) -> str:
     """Returns the folder name for an evaluation of a text with these settings, by dotted key."""
     parts = [f"{key.partition('.')[2]}={value}" for key, value in settings.items()]
-    name = ",".join(map(_as_file_name, [text, *parts] if text else parts))
-    if len(name) > MAX_NAME_LENGTH:
-        digest = hashlib.sha256(repr((text, sorted(settings.items()))).encode()).hexdigest()[:8]
-        name = f"{name[: MAX_NAME_LENGTH - 9]}_{digest}"
-    return name
+    return ",".join(map(_as_file_name, [text, *parts] if text else parts))
 
 
 def _print_evaluation(results: dict[str, Any], run: Run, place: Path) -> None:
@@ -225,10 +217,3 @@ def evaluate_sweep(runs: Sequence[Run], folder: Path, options: Options) -> None:
         places.add(str(evaluation.place.relative_to(run.folder)))
     title = f"{folder.name}, {', '.join(sorted(places - {'.'})) or 'held-out text'}"
     scoring.print_scores(title, "run", rows, runs[0].config.task)
-    first, *others = rows.values()
-    differing = {k for other in others for k, text in other.items() if text != first.get(k)}
-    if differing := sorted(key for key in differing if key.endswith("_signature")):
-        logger.warning(
-            f"these differ between the runs: {', '.join(differing)}: scores with different "
-            "signatures are not comparable"
-        )

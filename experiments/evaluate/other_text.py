@@ -1,6 +1,5 @@
 """Other texts to score a run on: a file, a test set of sacreBLEU, or generated behaviour lines."""
 
-import collections
 import hashlib
 import json
 import logging
@@ -12,12 +11,12 @@ from ml_collections import ConfigDict
 
 from transformer import tasks
 from transformer.data.corpora import Tagger
-from transformer.data.documents.sources import text_file
+from transformer.data.documents import text_file
 from transformer.data.files.arrow import is_dataset
 from transformer.data.files.table import ROWS_ALONE, TwoFiles, describe_rows, format_of, pair_table
 from transformer.data.files.text import SUFFIXES, read_lines
 from transformer.data.held_out import HELD_OUT_FOLDER
-from transformer.data.labelled.sources import labelled_table
+from transformer.data.labelled import labelled_table
 from transformer.data.pairs import Pair
 from transformer.data.pictures.sources import CAPTIONS, look_of, read_table
 from transformer.errors import UserError, one_line, shorten
@@ -25,7 +24,7 @@ from transformer.runs.run import Run
 from transformer.tasks.base import DOCUMENTS, LABELLED, PAIRS, PICTURES
 from transformer.tasks.classification import load_labels
 from transformer.tasks.pair_scores import choose_tokenizer, further_references, refuse_blank
-from ..process.options import Options
+from ..process.modes import Options
 from ..results.run_tables import BEHAVIOUR
 from .behaviour import make_cases
 
@@ -62,23 +61,20 @@ def read_given(name: str, run: Run, options: Options) -> Given:
             )
     path = _check_named_file(name, "--input", task.reads == LABELLED)
     if task.reads == DOCUMENTS:
-        documents = text_file(path, config.data)
+        documents, unit = text_file(path, config.data), "documents"
         _print_rows(documents.rows)
-        texts, unit = list(documents), "documents"
+        text = items = list(documents)
     elif task.reads == PICTURES:
-        texts, unit = (
-            read_table(path, config.data, look_of(config.model, config.data), task.label_type),
-            "pictures",
-        )
-        if task.label_type != CAPTIONS:
-            _check_labels(path, texts.items, load_labels(folder))
-        return _given_text(name, [path], texts, unit, texts.items)
+        look, unit = look_of(config.model, config.data), "pictures"
+        text = read_table(path, config.data, look, task.label_type)
+        items = text.items
     else:
-        rows = labelled_table(path, config.data)
+        rows, unit = labelled_table(path, config.data), "texts"
         _print_rows(rows)
-        texts, unit = list(rows), "texts"
-        _check_labels(path, texts, load_labels(folder))
-    return _given_text(name, [path], texts, unit, texts)
+        text = items = list(rows)
+    if task.reads != DOCUMENTS and task.label_type != CAPTIONS:
+        _check_labels(path, items, load_labels(folder))
+    return _given_text(name, [path], text, unit, items)
 
 
 def _read_pairs(name: str, run: Run, options: Options) -> Given:
@@ -142,12 +138,11 @@ def _print_rows(rows: Any) -> None:
 
 
 def _check_labels(path: Path, texts: Sequence[Any], labels: Sequence[str]) -> None:
-    unknown = collections.Counter(text.label for text in texts if text.label not in labels)
-    if unknown:
-        counts = shorten(", ".join(f"{label!r} of {n:,} texts" for label, n in unknown.items()))
+    if unknown := dict.fromkeys(repr(text.label) for text in texts if text.label not in labels):
         raise UserError(
-            f"{path} has labels that the classifier never saw: {counts}; its classes are "
-            f"{shorten(', '.join(map(repr, labels)))}: correct them, or leave these texts out"
+            f"{path} has labels that the classifier never saw: {shorten(', '.join(unknown))}; its "
+            f"classes are {shorten(', '.join(map(repr, labels)))}: correct them, or leave these "
+            "texts out"
         )
 
 
@@ -184,22 +179,15 @@ def fetch_named_set(flag: str) -> tuple[Path, list[Path]]:
     """
     from sacrebleu.dataset import DATASETS  # takes a tenth of a second
 
-    name, comma, languages = flag.removeprefix(PREFIX).rpartition(",")
-    if not comma:
+    name, _, languages = flag.removeprefix(PREFIX).rpartition(",")
+    if name not in DATASETS or languages not in DATASETS[name].langpairs:
         raise UserError(
-            f"--input={flag} names no languages: write --input={PREFIX}wmt14/full,en-de"
+            f"--input={flag}: sacreBLEU has no such test set: `sacrebleu --list` shows all; write "
+            f"its name and its languages, such as --input={PREFIX}wmt14/full,en-de"
         )
-    if name not in DATASETS:
-        raise UserError(
-            f"--input={flag}: sacreBLEU has no test set {name!r}: `sacrebleu --list` shows all"
-        )
-    dataset = DATASETS[name]
-    if languages not in dataset.langpairs:
-        pairs = shorten(", ".join(dataset.langpairs))
-        raise UserError(f"--input={flag}: the languages of {name} are {pairs}: choose among them")
     try:
-        source = dataset.get_source_file(languages)
-        references = dataset.get_reference_files(languages)
+        source = DATASETS[name].get_source_file(languages)
+        references = DATASETS[name].get_reference_files(languages)
     except (Exception, SystemExit) as error:  # sacreBLEU exits if a file is damaged
         reason = one_line(str(error)) or type(error).__name__
         raise UserError(

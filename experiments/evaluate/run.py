@@ -18,7 +18,8 @@ from transformer.config.keys import having
 from transformer.files import digest_file, write_arrays, write_bytes, write_json
 from transformer.mesh import make_mesh
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
-from transformer.runs import json_files, workdir
+from transformer.runs import run as runs
+from transformer.runs import workdir
 from transformer.runs.checkpoint import check_fingerprint
 from transformer.runs.run import Run, State, TrainedRun
 from transformer.runs.weights import Weights
@@ -27,10 +28,10 @@ from transformer.training.group import Group
 from transformer.training.loop import Trainer
 from transformer.training.progress import parameter_counts
 from transformer.training.run import TrainingRun
-from transformer.training.start import check_fit, check_source
-from transformer.training.start_vectors import check_vectors
+from transformer.training.start import check_source
+from ..attention import snapshots
+from ..display import training_curves
 from ..process import environment, modes
-from ..process.processes import join
 from ..process.text_io import join_lines
 from ..results import report_page, run_tables
 from ..results.table import Table, print_rows, with_interval
@@ -44,9 +45,9 @@ def train(run: Run, processes: str = "") -> int | None:
     Returns the signal that ended it early, or None.
 
     Args:
-      processes: `--processes`, see `experiments.process.processes.join`.
+      processes: `--processes`, see `environment.join`.
     """
-    config, group = run.config, join(processes, run.config.train.deadline)
+    config, group = run.config, environment.join(processes, run.config.train.deadline)
     if not group.leads:
         logging.disable(logging.WARNING)  # the leader logs the same
     with group.together(), contextlib.ExitStack() as held:
@@ -82,7 +83,7 @@ def _train_and_score(run: TrainingRun, group: Group) -> int | None:
     if before == State.REPORTED or not group.leads:
         return None
     if before < State.TRAINED and run.scores:
-        run.delete_results()  # the last evaluation failed, so the weights were chosen without it
+        run.delete_results()  # they are older than the last evaluation
     show_results(run.task, run, run.scores or score(run.task, run))
     return None
 
@@ -93,24 +94,24 @@ def _begin_run(run: TrainingRun) -> State:
     run.checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
     if not run.step:
         run.refuse_results()
-        check_fit(run, task.predictor)
-        check_vectors(run, task.predictor)
+        _ = run.start  # its errors come before the folder is a run's
     state = run.state
     if state == State.REPORTED:
         run.close()
         logger.info(f"{folder} is finished, {run.step} steps; its results:")
-        print_results(json_files.known_results(folder), run.config.task)
+        print_results(runs.known_results(folder), run.config.task)
         advice = "raise it to continue, or use another folder to start from the beginning."
         logger.info(f"It ended by config.{(run.ended_by() or '').partition('=')[0]}: {advice}")
         return state
     run.claim()
     task.save_assets(folder)
-    json_files.record_run(folder, data=task.data_summary())
+    summary = task.data_summary()
+    runs.record_run(folder, data=summary)
     if state >= State.TRAINED:  # a kill or a full disk came before the scores or the report
         run.close()
         return state
     environment.record(folder)
-    for line in task.describe():
+    for line in task.describe(summary):
         logger.info(line)
     return state
 
@@ -129,9 +130,9 @@ def score(
     check_fingerprint(trained.progress, task.fingerprint(), folder / "checkpoints")
     results = score_splits(task, trained, place) | {
         "step": chosen["newest_step"],
-        run_tables.WEIGHTS: chosen,
+        "weights": chosen,
     }
-    if start := json_files.read_run(folder).get("init_from"):
+    if start := runs.read_run(folder).get("init_from"):
         results[run_tables.START] = _comparable_scores(start, results, _search_settings(run))
     # Delete the old report first: a report must match the results next to it.
     (place / report_page.REPORT).unlink(missing_ok=True)
@@ -161,13 +162,13 @@ def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
             write_bytes(place / name, data)
             digests[name] = hashlib.sha256(data).hexdigest()
         if split == "test":
-            write_arrays(place / json_files.SCORES, counts)
-            digests[json_files.SCORES] = digest_file(place / json_files.SCORES, "")
+            write_arrays(place / runs.SCORES, counts)
+            digests[runs.SCORES] = digest_file(place / runs.SCORES, "")
         for parent in sorted({(place / name).parent for name in texts}):
             logger.info(f"wrote the texts of {', '.join(scores)} to {parent}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
-        json_files.FILE_DIGESTS: digests,
+        runs.FILE_DIGESTS: digests,
         "averaged_steps": list(run.steps),
         "parameters": sum(parameter_counts(params).values()),
         "wall_seconds": round(progress["seconds"], 1),
@@ -192,14 +193,14 @@ def _evaluate_split(task: Task, params: Any, split: str) -> tuple[dict[str, Any]
 
 def _score_start(task: Task, run: Run, params: Any) -> None:
     """Scores the test set once before training, if all weights are initialised from another run."""
-    start = json_files.read_run(run.folder).get("init_from")
+    start = runs.read_run(run.folder).get("init_from")
     if not start or "scores" in start or start["loaded"] < start["parameters"]:
         return
     if "test" in task.splits:
         logger.info("scoring test with the weights that the run starts from ...")
         scores, *_ = _evaluate_split(task, params, "test")
         first = {"search": _search_settings(run), "splits": scores}
-        json_files.record_run(run.folder, init_from=start | {"scores": first})
+        runs.record_run(run.folder, init_from=start | {"scores": first})
 
 
 def _search_settings(run: Run) -> dict[str, Any]:
@@ -210,14 +211,12 @@ def _comparable_scores(
     start: dict[str, Any], results: Mapping[str, Any], search: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns the record of the initial weights; drops scores not comparable to the results."""
-    first = json_files.first_scores(start)
-    has_signatures = all(
-        results.get(split, {}).get(name) == value
-        for split, scores in first.items()
-        for name, value in scores.items()
-        if name.endswith("_signature")
-    )
-    if not first or (has_signatures and start["scores"]["search"] == search):
+    first = runs.first_scores(start)
+    is_same = not first or start["scores"]["search"] == search
+    for split, scores in first.items():
+        signatures = {name: text for name, text in scores.items() if name.endswith("_signature")}
+        is_same &= signatures.items() <= results.get(split, {}).items()
+    if is_same:
         return start
     reason = "they were made with other keys of config.decode or config.evaluate"
     logger.info(f"the scores of the first weights are left out: {reason}")
@@ -234,16 +233,12 @@ def show_results(task: Task, run: Run, results: dict[str, Any]) -> None:
         logger.info(f"wrote {report_page.write(run, results, None, line)}")
         return
     trained = run.load_trained(results["averaged_steps"])
-    # Imported after training only: matplotlib takes a third of a second.
-    from ..attention import snapshot_figures
-    from ..display import training_curves
-
     trained = dataclasses.replace(trained, predictor=task.predictor)  # already compiled
     logger.info("drawing ...")
     modes.show(task, trained.variables, folder)
     picture = folder / "figures" / "training.png"
     logger.info(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
-    for picture in snapshot_figures.draw(folder):
+    for picture in snapshots.draw(folder):
         logger.info(f"wrote {picture}")
     logger.info(f"wrote {report_page.write(run, results, trained)}")
 
@@ -260,11 +255,10 @@ def print_results(results: dict[str, Any], task: str) -> None:
 
 
 def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task: str) -> None:
-    """Prints a table of scores, with `head` above the first column, and the first row's signatures.
+    """Prints a table of scores, with `head` above the first column, and their signatures.
 
     The columns are the task's metrics that a row has, after the number of texts or tokens.
     """
-    first = next(iter(rows.values()))
     metrics = {name: find(name) for name in COUNTS} | metrics_of(
         tasks.REGISTRY[task].metrics, TABLE
     )
@@ -275,9 +269,10 @@ def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task
     ]
     print_rows(Table(title, [head, *(m.title for m in metrics)], cells))
     for metric in metrics:
-        if f"{metric.name}_signature" in first:
-            print(f"{metric.title}: {first[f'{metric.name}_signature']}", flush=True)
-    if why := first.get("no_interval"):
+        of_rows = (scores.get(f"{metric.name}_signature") for scores in rows.values())
+        if signatures := dict.fromkeys(filter(None, of_rows)):
+            print(f"{metric.title}: {', '.join(signatures)}", flush=True)
+    if why := next(iter(rows.values())).get("no_interval"):
         print(why, flush=True)
 
 

@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from rich.table import Table
 
 from transformer.analysis.alignment import ALIGNMENT_ROWS, GoldLinks, most_attended
 from transformer.data import held_out
@@ -26,25 +25,21 @@ from transformer.training.progress import line_progress
 from ..attention.draw import NO_ATTENTION
 from ..display import plotting
 from ..display.labels import labels_of, text_widths
-from ..process.options import Options
-from ..process.text_io import input_file, open_output, print_table, two_columns
+from ..process.modes import Options
+from ..process.text_io import input_file, open_output, two_columns
+from ..results.table import Table, print_rows
 from . import links as word_links
 from .links import Head, HeadLinks, LinkScore, best_of, format_links
 
 logger = logging.getLogger(__name__)
 
 SCORES = Path("figures", "alignment", "alignment.csv")  # in a run's folder
-RATE_CELL = 0.52  # inches: a cell of the error rates
-MAX_ACROSS = 8  # maximum heads per layer with two panels side by side
 EXAMPLES = 4  # sentence pairs whose links are drawn
 MAX_DRAWN_WORDS = 24  # maximum words of a side
 FONT_SIZE = 9.0  # points
 WORD_GAP, PAIR_HEIGHT, PAIR_GAP, LEGEND_HEIGHT, MARGIN = 0.14, 1.5, 0.35, 0.62, 0.15  # inches
 MIN_WIDTH = 6.0  # inches: fits the title and the legend
-ROW_TITLES = {
-    "output": "rows by output\n(the step that writes a word)",
-    "input": "rows by input\n(the next step, which reads it)",
-}
+RATE_CELL = 0.52  # inches: a cell of the error rates
 LOOKS: dict[str, dict[str, Any]] = {  # line styles by kind of link
     "right": {"color": plotting.COLOURS[0], "linestyle": "solid"},
     "wrong": {"color": plotting.COLOURS[1], "linestyle": "dashed"},
@@ -89,7 +84,7 @@ def align(run: Run, options: Options) -> list[Path]:
     word_links.write_csv(place, heads.scores)
     files = [
         place,
-        plotting.save_figure(scores_figure(heads.scores), place.with_name("error_rate.png")),
+        plotting.save_figure(rates_figure(heads.scores), place.with_name("error_rate.png")),
         plotting.save_figure(links_figure(pairs, gold, heads), place.with_name("links.png")),
     ]
     return files + ([] if options.output is None else [Path(options.output).expanduser()])
@@ -170,72 +165,52 @@ def _align(run: Run, options: Options, pairs: Sequence[Pair], words: int) -> lis
 def print_scores(scores: dict[Head, LinkScore]) -> None:
     """Prints the scores of each head and mean of heads, for both kinds of rows, one per line."""
     best = best_of(scores)
-    table = Table(
-        title="heads of cross-attention as word aligners",
-        caption="AER: alignment error rate. output, input: a target word's links are those of the "
-        f"step that writes it, or that reads it. * the best head: {best}; it was chosen "
-        "on these pairs, so that its scores are optimistic",
-    )
     measures = [name for rows in ALIGNMENT_ROWS for name in (f"{rows}: AER", "precision", "recall")]
-    for name in ("layer", "head", *measures):
-        table.add_column(name, justify="right")
+    lines = []
     for head in [head for head in scores if head.rows == next(iter(ALIGNMENT_ROWS))]:
         cells = [
             f"{number:.3f}" + "*" * (name == "error_rate" and head._replace(rows=rows) == best)
             for rows in ALIGNMENT_ROWS
             for name, number in scores[head._replace(rows=rows)]._asdict().items()
         ]
-        table.add_row(*(str(n or "mean") for n in head[1:]), *cells, end_section=not head.number)
-    print_table(table)
-
-
-# -- pictures
-
-
-def scores_figure(scores: dict[Head, LinkScore]) -> Figure:
-    """Returns the figure of each head's error rate, for each kind of rows; the best is framed."""
-    layers = max(head.layer or 0 for head in scores)
-    heads = max(head.number or 0 for head in scores)
-    across = len(ALIGNMENT_ROWS) if heads <= MAX_ACROSS else 1
-    down = len(ALIGNMENT_ROWS) // across
-    width, height = RATE_CELL * (heads + 1), RATE_CELL * (layers + 1)
-    figure = plotting.new_figure(
-        max(MIN_WIDTH, across * (width + 0.7) + 1), down * (height + 0.9) + 0.3
+        lines.append([*(str(number or word_links.MEAN) for number in head[1:]), *cells])
+    names = ("layer", "head", *measures)
+    print_rows(Table("heads of cross-attention as word aligners", names, lines, names=0))
+    print(
+        "AER: alignment error rate. output, input: a target word's links are those of the step "
+        f"that writes it, or that reads it. * the best head: {best}; it was chosen on these pairs, "
+        "so that its scores are optimistic"
     )
-    panels = figure.subplots(down, across).ravel()
+
+
+# -- the figure
+
+
+def rates_figure(scores: dict[Head, LinkScore]) -> Figure:
+    """Returns the heat maps of the heads' error rates by each kind of rows; the best is framed.
+
+    The last column is the mean of a layer's heads; the last row has the mean of all.
+    """
+    layers, heads = (max(head.indices[i] for head in scores) + 1 for i in (0, 1))
+    width, height = RATE_CELL * (heads + 1), RATE_CELL * (layers + 1)
+    figure = plotting.new_figure(max(MIN_WIDTH, 2 * width + 2.5), height + 1.2)
+    panels, best = figure.subplots(1, len(ALIGNMENT_ROWS)), best_of(scores)
     for axes, rows in zip(panels, ALIGNMENT_ROWS, strict=True):
-        mesh = _draw_rates(axes, scores, rows, (layers, heads))
+        rates = np.full((layers + 1, heads + 1), np.nan)
+        for head in (head for head in scores if head.rows == rows):
+            rates[head.indices] = scores[head].error_rate
+        texts = np.where(np.isnan(rates), "", np.vectorize("{:.2f}".format)(rates))
+        image = plotting.heat_map(axes, rates, texts, cmap="Blues_r")
+        axes.set(title=f"rows by {rows}", xlabel="head", ylabel="layer")
+        for axis, count in ((axes.xaxis, heads), (axes.yaxis, layers)):
+            axis.set_ticks(range(count + 1), labels=[*map(str, range(1, count + 1)), "mean"])
+        if best.rows == rows:
+            layer, head = best.indices
+            frame = {"fill": False, "edgecolor": plotting.COLOURS[1], "linewidth": 2.5, "zorder": 9}
+            axes.add_patch(Rectangle((head - 0.5, layer - 0.5), 1, 1, **frame))
     figure.suptitle("framed: the best head, chosen on these pairs", fontsize=9)
-    plotting.add_colour_bar(mesh, [0, 0.25, 0.5, 0.75, 1], "alignment error rate", ax=panels)
+    plotting.add_colour_bar(image, [0, 0.5, 1], "alignment error rate", ax=panels)
     return figure
-
-
-def _draw_rates(axes: Axes, scores: dict[Head, LinkScore], rows: str, size: tuple[int, int]):
-    """Draws a panel: heads and their mean in columns, layers and the mean of all in rows."""
-    layers, heads = size
-    rates = np.full((layers + 1, heads + 1), np.nan)
-    for head, score in scores.items():
-        if head.rows == rows:
-            rates[head.indices] = score.error_rate
-    mesh = axes.imshow(rates, cmap="Blues_r", vmin=0, vmax=1)
-    texts = np.where(np.isnan(rates), "", np.vectorize("{:.2f}".format)(rates))
-    plotting.write_in_cells(axes, texts, 1 - rates, 8)
-    best = best_of(scores)
-    if best.rows == rows:
-        layer, number = best.indices
-        style = {"fill": False, "edgecolor": LOOKS["wrong"]["color"], "linewidth": 2.5, "zorder": 3}
-        axes.add_patch(Rectangle((number - 0.5, layer - 0.5), 1, 1, **style))
-    axes.axvline(heads - 0.5, color="black", linewidth=0.8)
-    axes.axhline(layers - 0.5, color="black", linewidth=0.8)
-    axes.set_title(ROW_TITLES[rows], fontsize=9)
-    for axis, count in ((axes.xaxis, heads), (axes.yaxis, layers)):
-        labels = [*map(str, range(1, count + 1)), "mean"]
-        axis.set_ticks(range(count + 1), labels=labels, fontsize=8)
-    axes.tick_params(length=2, width=0.5)
-    axes.set_xlabel("head")
-    axes.set_ylabel("layer")
-    axes.spines[:].set_visible(False)
-    return mesh
 
 
 def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], heads: HeadLinks) -> Figure:

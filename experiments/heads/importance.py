@@ -1,11 +1,31 @@
-"""The mode `heads`: a table, files and a figure of head importance."""
+"""The mode `heads`: ranks attention heads by gradients and by ablation.
+
+The output of each head is multiplied by a gate of 1, see `transformer.model.stack`. One backward
+pass over the test set gives the derivative of every text's loss L_x, a sum over its tokens, with
+respect to every gate. With n tokens in total,
+
+    importance = sum_x |dL_x / dgate| / n,    estimate = -sum_x dL_x / dgate / n,
+
+The first is the expectation of Michel et al. divided by the mean length of a text; the second is
+the first-order estimate of the change of the mean loss if the gate goes from 1 to 0. Both are
+compared with the ablation of each single head: the changes of mean loss, accuracy and, for
+translators, the BLEU of greedy translations of the first `evaluate.max_sentences`.
+
+A text is a sentence pair of a translator, a row of `data.context` tokens of a language model, or a
+text of a classifier, whose loss has a single term, that of its class.
+
+Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?", sections 2.3
+(gates) and 3.2 (ablating one), and equation 2 (importance).
+"""
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import FuncNorm
@@ -15,19 +35,23 @@ from transformer import tasks
 from transformer.analysis.attention import KINDS
 from transformer.errors import UserError
 from transformer.files import write_json
+from transformer.inference.base import Variables
 from transformer.model.build import has_heads
+from transformer.model.classifier import Classifier
+from transformer.model.losses import TokenSums
+from transformer.model.stack import gate_variables, unit_gates
 from transformer.runs.checkpoint import check_fingerprint
 from transformer.runs.run import Run
+from transformer.tasks.base import Task
+from transformer.tasks.translation import TranslationTask
 from transformer.training.progress import line_progress
 from ..display import plotting
 from ..evaluate.other_text import read_given
-from ..process.options import Options
+from ..process.modes import Options
 from ..results.table import Table, print_rows
-from .ranking import MIN_HEADS, HeadScores, Ranking, rank, work
 
-# Models with one ablated head each that run in parallel on an accelerator. On a CPU they run one
-# by one, which takes 0.6 of the time, both for losses and for translations.
-AT_ONCE = 16
+Done = Callable[[int], None]  # called with the number of texts read since the last call
+MIN_HEADS = 3  # minimum number of heads for a rank correlation
 
 
 class MapColumn(NamedTuple):
@@ -48,6 +72,43 @@ BAR_HEIGHT = 0.9  # inches
 WIDEST_NUMBER = 0.4  # inches: maximum width of a number in a cell
 
 
+@dataclasses.dataclass(frozen=True)
+class HeadScores:
+    """A head's importance by gradients, and the changes of scores if it is ablated.
+
+    Losses are in nats per token, or per text of a classifier; accuracies are fractions.
+    """
+
+    kind: str  # kind of attention, a key of `transformer.analysis.attention.KINDS`
+    layer: int  # from 1
+    head: int  # from 1
+    importance: float
+    estimate: float
+    loss: float
+    accuracy: float
+    bleu: float | None  # 0 to 100; None unless the model translates
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """All heads of a model, its scores without ablation, and Spearman's rank correlations.
+
+    Correlations are with the change of loss or BLEU; None for few heads or equal numbers.
+    """
+
+    split: str
+    unit: str  # the losses are means over these units
+    tokens: int  # number of these units
+    decoded: int  # sentences in the BLEU score
+    loss: float
+    accuracy: float
+    bleu: float | None
+    by_importance: float | None
+    by_estimate: float | None
+    bleu_by_importance: float | None
+    heads: tuple[HeadScores, ...]
+
+
 def heads(run: Run, options: Options) -> list[Path]:
     """Ranks all heads of a run's model; prints the ranking and returns the files.
 
@@ -65,11 +126,13 @@ def heads(run: Run, options: Options) -> list[Path]:
     check_fingerprint(trained.progress, task.fingerprint(), folder / "checkpoints")
     place = folder / "figures" / "heads"
     place.mkdir(parents=True, exist_ok=True)
-    at_once = 1 if jax.default_backend() == "cpu" else AT_ONCE
     with line_progress(work(task), hidden=False, what="text") as advance:
-        ranking = rank(task, trained.variables, advance, at_once)
+        ranking = rank(task, trained.variables, advance)
     print_ranking(ranking)
-    return write(ranking, place)
+    picture, numbers = (place / f"head_importance.{end}" for end in ("png", "json"))
+    plotting.save_figure(build_figure(ranking), picture)
+    write_json(numbers, dataclasses.asdict(ranking))
+    return [picture, numbers]
 
 
 def print_ranking(ranking: Ranking) -> None:
@@ -107,12 +170,140 @@ def print_ranking(ranking: Ranking) -> None:
         )
 
 
-def write(ranking: Ranking, folder: Path) -> list[Path]:
-    """Writes the figure and its numbers as JSON; returns the files."""
-    picture, numbers = (folder / f"head_importance.{end}" for end in ("png", "json"))
-    plotting.save_figure(build_figure(ranking), picture)
-    write_json(numbers, dataclasses.asdict(ranking))
-    return [picture, numbers]
+# -- the ranking
+
+
+def split_of(task: Task) -> str:
+    """Returns the split that heads are ranked on: the test set, if the task has one."""
+    return "test" if "test" in task.splits else "validation"
+
+
+def work(task: Task) -> int:
+    """Returns the number of texts that `rank` reads and reports to `done`."""
+    batches = task.held_out_batches(split_of(task))
+    texts = sum(len(jax.tree.leaves(batch)[0]) for batch in batches)
+    models = 1 + sum(gates.size for gates in unit_gates(task.predictor.model.config).values())
+    return texts * (1 + models) + models * len(_decoded(task))
+
+
+def rank(task: Task, variables: Variables, done: Done) -> Ranking:
+    """Returns the importance of all heads."""
+    ones = unit_gates(task.predictor.model.config)
+    places = [(kind, *place) for kind, gates in ones.items() for place in np.ndindex(gates.shape)]
+    # The first model has no ablated head.
+    models = [ones] + [
+        {**ones, kind: ones[kind].at[layer, head].set(0.0)} for kind, layer, head in places
+    ]
+    absolute, signed = _gradients(task, variables, ones, done)
+    sums = _sums(task, variables, models, done)
+    bleus = _bleus(task, variables, models, done)
+    tokens = sums.weight[0]
+    loss, accuracy = sums.nll / tokens, sums.correct / tokens
+    scores = tuple(
+        HeadScores(
+            kind=kind,
+            layer=layer + 1,
+            head=head + 1,
+            importance=float(absolute[kind][layer, head] / tokens),
+            estimate=float(-signed[kind][layer, head] / tokens),
+            loss=float(loss[i] - loss[0]),
+            accuracy=float(accuracy[i] - accuracy[0]),
+            bleu=bleus[i] - bleus[0] if bleus else None,
+        )
+        for i, (kind, layer, head) in enumerate(places, 1)
+    )
+    importances, estimates, changes, changes_of_bleu = (
+        [getattr(head, name) for head in scores]
+        for name in ("importance", "estimate", "loss", "bleu")
+    )
+    return Ranking(
+        split=split_of(task),
+        unit=task.unit,
+        tokens=int(tokens),
+        decoded=len(_decoded(task)),
+        loss=float(loss[0]),
+        accuracy=float(accuracy[0]),
+        bleu=bleus[0] if bleus else None,
+        by_importance=rank_correlation(importances, changes),
+        by_estimate=rank_correlation(estimates, changes),
+        bleu_by_importance=rank_correlation(importances, changes_of_bleu) if bleus else None,
+        heads=scores,
+    )
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Returns Spearman's rho; None for fewer than MIN_HEADS pairs, or if a side is constant."""
+    if len(first) < MIN_HEADS or min(len(set(first)), len(set(second))) < 2:
+        return None
+    from scipy.stats import spearmanr  # takes half a second
+
+    return float(cast(Any, spearmanr(first, second)).statistic)
+
+
+def _gated(task: Task, variables: Variables, gates: Any) -> dict[str, Any]:
+    """Returns the variables with gates."""
+    model = task.predictor.model
+    part = "encoder" if isinstance(model, Classifier) else ""
+    return {**variables, "gates": gate_variables(gates, model.config, part)}
+
+
+def _sum(task: Task, of_batch: Callable[[Any], Any], done: Done, models: int) -> Any:
+    """Returns the sums over the batches of the split, in float64."""
+    totals = []
+    for batch in task.held_out_batches(split_of(task)):
+        totals.append(jax.device_get(of_batch(batch)))
+        done(models * len(jax.tree.leaves(batch)[0]))
+    return jax.tree.map(lambda *sums: np.sum(sums, axis=0, dtype=np.float64), *totals)
+
+
+def _gradients(task: Task, variables: Variables, ones: Any, done: Done) -> tuple[dict, dict]:
+    """Returns the sums over texts of |dL_x / dgate| and of dL_x / dgate, for all gates."""
+
+    @jax.jit
+    def of_batch(variables, batch):
+        rows = len(jax.tree.leaves(batch)[0])
+        # Each text has its own gates, so that one backward pass gives gradients per text.
+        gates = jax.tree.map(lambda gate: jnp.repeat(gate[:, None], rows, axis=1), ones)
+        gradient = jax.grad(
+            lambda gates: task.held_out_sums(_gated(task, variables, gates), batch).loss
+        )(gates)
+        absolute = {kind: jnp.abs(slopes).sum(axis=1) for kind, slopes in gradient.items()}
+        return absolute, {kind: slopes.sum(axis=1) for kind, slopes in gradient.items()}
+
+    return _sum(task, functools.partial(of_batch, variables), done, 1)
+
+
+def _sums(task: Task, variables: Variables, models: list[Any], done: Done) -> TokenSums:
+    """Returns the sums over the split for all models, each with its gates."""
+    stacked = jax.tree.map(lambda *gates: jnp.stack(gates), *models)
+
+    @jax.jit
+    def of_batch(variables, batch):
+        return jax.lax.map(
+            lambda gates: task.held_out_sums(_gated(task, variables, gates), batch), stacked
+        )
+
+    return _sum(task, functools.partial(of_batch, variables), done, len(models))
+
+
+def _decoded(task: Task) -> list[Any]:
+    """Returns the sentence pairs for BLEU; none if the task does not translate."""
+    translates = isinstance(task, TranslationTask)
+    return task.decoded_pairs(split_of(task), final=False) if translates else []
+
+
+def _bleus(task: Any, variables: Variables, models: list[Any], done: Done) -> list[float]:
+    """Returns BLEU of all models' greedy translations; none if the task does not translate."""
+    pairs, bleus = _decoded(task), []
+    for gates in models if pairs else ():
+        group = jax.tree.map(lambda gate: gate[None], _gated(task, {}, gates))
+        [best] = task.predictor.translate_stacked(
+            group, [pair.source for pair in pairs], beam_size=1, shared=variables
+        )
+        hypotheses = [translations[0].text for translations in best]
+        bleus.append(task.text_scores(hypotheses, pairs, final=False)["bleu"])
+        done(len(pairs))
+    return bleus
 
 
 # -- the figure
@@ -160,11 +351,9 @@ def _draw_map(axes: Axes, heads: Sequence[HeadScores], name: str, largest: float
     for head in heads:
         values[head.layer - 1, head.head - 1] = getattr(head, name)
     root = (lambda x: np.sign(x) * np.sqrt(np.abs(x)), lambda y: np.sign(y) * np.square(y))
+    texts = np.vectorize(measure.number.format)(values) if cell >= WIDEST_NUMBER else None
     norm = FuncNorm(root, -largest, largest)
-    mesh = axes.imshow(values, cmap=measure.colours, norm=norm)
-    if cell >= WIDEST_NUMBER:
-        texts = np.vectorize(measure.number.format)(values)
-        plotting.write_in_cells(axes, texts, np.sqrt(abs(values) / largest), 6.5)
+    mesh = plotting.heat_map(axes, values, texts, 6.5, cmap=measure.colours, norm=norm)
     step = 1 if cell > 0.2 else 5
     for axis, count in ((axes.yaxis, shape[0]), (axes.xaxis, shape[1])):
         axis.set_ticks(range(0, count, step), labels=map(str, range(1, count + 1, step)))

@@ -182,9 +182,6 @@ def read_links(
       sizes: the numbers of words in the source and in the target of each pair.
       pairs: the name of the pairs, for messages.
     """
-    if not path.is_file():
-        fix = "name one in Pharaoh format, such as 0-0 1-2"
-        raise UserError(f"--links {path} is not a file: {fix}")
     lines = list(read_lines(path))
     if len(lines) != len(sizes):
         raise UserError(

@@ -8,7 +8,7 @@ from transformer.inference.base import Variables
 from transformer.runs.run import Run
 from transformer.tasks.captioning import CaptionTask
 from ..attention import draw
-from ..process.options import Options
+from ..process.modes import Options
 from ..process.text_io import Lines, line_mode
 from .pictures import draw_picture, needed_picture
 from .translation import show_pairs, write_texts

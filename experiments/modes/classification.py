@@ -12,11 +12,10 @@ from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.classifier import ClassPredictor
 from transformer.metrics.classification import Reliability
-from transformer.runs.json_files import known_results
-from transformer.runs.run import Run
+from transformer.runs.run import Run, known_results
 from transformer.tasks.classification import ClassificationTask
 from ..attention import draw
-from ..process.options import Options
+from ..process.modes import Options
 from ..process.text_io import Lines, line_mode
 from .translation import answer_lines
 
@@ -42,7 +41,7 @@ def classify(run: Run, lines: Lines) -> Iterator[str]:
 
 def attention(run: Run, options: Options) -> list[Path]:
     """Draws the weights of attention pooling and all heads of all layers; returns the files."""
-    sentence = options.only_sentence("a classifier")
+    sentence = options.needed_sentence("a classifier")
     Tagger(run.config.data, options.source_tag)
     trained = run.load_trained()
     classifier, architecture = trained.predictor, f"architecture={run.config.model.architecture}"
@@ -53,11 +52,6 @@ def attention(run: Run, options: Options) -> list[Path]:
     files = []
     if maps.weights:
         files = draw.draw_attention(maps, trained.steps, place, run.folder, options)
-    elif options.layer is not None or options.head is not None:
-        raise UserError(
-            "--layer and --head are for models with attention heads: "
-            f"config.model.{architecture} has none: leave them out"
-        )
     items = [Labelled(sentence, "")]
     files += draw_reading(classifier, trained.variables, items, place / "reading.png")
     if not files:

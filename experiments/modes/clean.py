@@ -3,18 +3,22 @@
 import collections
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ml_collections import ConfigDict
 from rich.table import Table
 
-from transformer.data.cleaning.rules import FAULTS, REASONS, CleaningReport, rules_of
-from transformer.data.cleaning.survey import count_faults, duplicates, survey
+from transformer.data.cleaning import FAULTS, REASONS, CleaningReport, rules_of
 from transformer.data.corpora import corpora_of, naming
 from transformer.data.pairs import SPLITS, Pair, canonical
 from transformer.data.parallel.sources import check_files, named_files, open_source
-from transformer.data.parallel.training_pairs import check_held_out
+from transformer.data.parallel.training_pairs import (
+    check_held_out,
+    count_faults,
+    duplicates,
+    survey,
+)
 from transformer.errors import one_line, shorten
 from transformer.files import whole_file
 from transformer.runs.run import Run
@@ -49,30 +53,26 @@ def clean(run: Run) -> Iterator[Path]:
 
 def _clean_pairs(data: ConfigDict, place: Path) -> list[Path]:
     """Cleans the text of one corpus; returns the files written to `place`."""
-    rules, texts = rules_of(data), _open_splits(data)
+    rules = rules_of(data)  # refuses wrong keys before the text is read
+    if data.source == "files":
+        texts = named_files(data)
+        for line in check_files(texts):
+            logger.warning(line)
+    else:
+        texts = open_source(data)
     place.mkdir(parents=True, exist_ok=True)
-    results, rules = survey(texts["train"], rules, data.seed)
-    faults = duplicates(results, rules)
-    _print_report(count_faults(faults), _write_pair(texts["train"], faults.tobytes(), place))
+    facts = survey(texts["train"], rules, data.seed)
+    faults = duplicates(facts, rules)
+    _print_report(count_faults(faults), _write_pairs(texts["train"], faults.tobytes(), place))
     held_out = {split: texts[split] for split in SPLITS[1:] if split in texts}
-    checks = check_held_out(held_out, rules, results.exact[faults == 0], None)
+    checks = check_held_out(held_out, facts.exact[faults == 0], None)
     for split, check in checks.items():
         for line in check.describe(split):
             print(line)
     return [place / name for name in (*KEPT, DROPPED_FILE)]
 
 
-def _open_splits(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
-    """Returns the pairs of each split; files have no held-out pairs."""
-    if data.source != "files":
-        return open_source(data)
-    texts = named_files(data)
-    for line in check_files(texts):
-        logger.warning(line)
-    return texts
-
-
-def _write_pair(pairs: Iterable[Pair], faults: bytes, place: Path) -> dict[str, list[Pair]]:
+def _write_pairs(pairs: Iterable[Pair], faults: bytes, place: Path) -> dict[str, list[Pair]]:
     """Writes each kept or dropped pair to its file; returns the first dropped pairs by fault."""
     examples: dict[str, list[Pair]] = collections.defaultdict(list)
     with contextlib.ExitStack() as files:

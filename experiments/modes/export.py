@@ -6,7 +6,7 @@ from transformer.bridges.formats import DEFAULT
 from transformer.errors import UserError
 from transformer.runs.loaded import LoadedRun, import_marian
 from transformer.runs.run import Run
-from ..process.options import Options
+from ..process.modes import Options
 
 
 def export(run: Run, options: Options) -> list[Path]:

@@ -22,8 +22,7 @@ import pooch
 import requests
 from ml_collections import ConfigDict
 
-from transformer.data.files.catalogue import CATALOGUE, Download, PublicCorpus
-from transformer.data.files.locate import corpus_folder
+from transformer.data.files.locate import CATALOGUE, Download, PublicCorpus, corpus_folder
 from transformer.data.files.text import open_unpacked
 from transformer.errors import UserError, one_line
 from transformer.files import Each, naming, read_json, write_json
@@ -32,7 +31,6 @@ from transformer.runs.run import Run
 RECORD = "fetched.json"
 SHAPE = Each({"url": str, "files": Each(str)})
 BY_HAND = "put there by hand"  # recorded instead of the URL of a download
-RETRIES = 2  # per URL that fails
 TIMEOUT = (10.0, 30.0)  # seconds to connect, and between bytes
 BLOCK = 2**16  # bytes
 # Some servers reject the default user agent of Python's libraries.
@@ -43,6 +41,7 @@ HEADERS = {
 TABS_AND_BREAKS = re.compile(r"[\t\r\n]+")
 ABOUT_TALKS = re.compile("<(url|talkid|keywords)>")
 TAGS = re.compile(r'</?(title|description|seg)( id="\d+")?>')
+pooch.get_logger().setLevel("WARNING")  # it explains its own interface
 
 
 def fetch(run: Run) -> Iterator[Path]:
@@ -115,15 +114,8 @@ def _download(download: Download, part: Path) -> str:
     get: Any = pooch.HTTPDownloader(sys.stderr.isatty(), BLOCK, headers=HEADERS, timeout=TIMEOUT)
     problems = []
     for url in download.urls:
-        source = pooch.create(
-            part.parent,
-            base_url="",
-            registry={part.name: checksum},
-            urls={part.name: url},
-            retry_if_failed=RETRIES,
-        )
         try:
-            source.fetch(part.name, downloader=get)
+            pooch.retrieve(url, checksum, part.name, part.parent, downloader=get)
             return url
         except (ValueError, requests.RequestException) as error:
             problems.append(f"{url}: {one_line(str(error))}")

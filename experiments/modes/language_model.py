@@ -11,7 +11,7 @@ from transformer.inference.base import Variables
 from transformer.runs.run import Run
 from transformer.tasks.language_model import LanguageModelTask
 from ..attention import draw
-from ..process.options import Options
+from ..process.modes import Options
 from ..process.text_io import Lines, line_mode, open_output
 from .translation import answer_lines
 
@@ -61,13 +61,10 @@ def generate_one(run: Run, prompt: str, output: TextIO) -> None:
 
 def attention(run: Run, options: Options) -> list[Path]:
     """Draws all heads of all layers for a text; returns the pictures and their explorer."""
-    sentence = options.only_sentence("a language model")
+    sentence = options.needed_sentence("a language model")
     Tagger(run.config.data, options.source_tag)
     trained = run.load_trained()
     maps = trained.predictor.attention(trained.variables, sentence)
-    if not maps.weights:
-        architecture = run.config.model.architecture
-        raise UserError(f"config.model.architecture={architecture} has no attention to draw")
     place = draw.text_folder(run.folder, sentence)
     return draw.draw_attention(maps, trained.steps, place, run.folder, options)
 

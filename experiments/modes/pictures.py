@@ -6,11 +6,10 @@ from pathlib import Path
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
 from transformer.inference.base import Variables
-from transformer.runs.json_files import known_results
-from transformer.runs.run import Run
+from transformer.runs.run import Run, known_results
 from transformer.tasks.pictures import PictureTask
 from ..attention import draw
-from ..process.options import Options
+from ..process.modes import Options
 from .classification import draw_results
 
 logger = logging.getLogger(__name__)
@@ -27,11 +26,6 @@ def attention(run: Run, options: Options) -> list[Path]:
     classifier = trained.predictor
     line = "\t".join(filter(None, (picture, options.sentence)))
     maps = classifier.attention(trained.variables, line)
-    if not maps.weights:
-        raise UserError(
-            f"config.model.architecture={run.config.model.architecture} has no attention to draw: "
-            "train a Transformer"
-        )
     name = f"{Path(picture).stem} {options.sentence or ''}"
     place = draw.text_folder(run.folder, name, picture)
     files = draw.draw_attention(maps, trained.steps, place, run.folder, options)
@@ -51,7 +45,7 @@ def needed_picture(options: Options) -> str:
 
 def draw_picture(maps: Attention, title: str, place: Path) -> list[Path]:
     """Draws the attention of class token and words over the picture; returns the files."""
-    from ..attention.picture_figures import heads_figure, words_figure, words_of
+    from ..attention.heat_maps import heads_figure, words_figure, words_of
     from ..display.plotting import save_figure
 
     figures = {}
@@ -78,7 +72,7 @@ def show(task: PictureTask, variables: Variables, folder: Path) -> None:
     draw_results(task, variables, folder)
     if not classifier.has_heads:
         return
-    from ..attention.picture_figures import Example, examples_figure
+    from ..attention.heat_maps import Example, examples_figure
     from ..display.plotting import save_figure
 
     looks, pixels = classifier.looks(variables, [items[i] for i in numbers]), task.text.pixels

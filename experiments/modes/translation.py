@@ -15,7 +15,7 @@ from transformer.runs.loaded import LoadedRun
 from transformer.runs.run import Run
 from transformer.tasks.translation import TranslationTask
 from ..attention import draw
-from ..process.options import Options
+from ..process.modes import Options
 from ..process.text_io import Lines, join_lines, line_mode, two_columns
 
 logger = logging.getLogger(__name__)
@@ -79,8 +79,6 @@ def attention(run: Run, options: Options) -> list[Path]:
     if translator.is_blank(source):
         raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
     maps = translator.attention(trained.variables, source, options.translation)
-    if not maps.weights:
-        raise UserError(draw.NO_ATTENTION.format(use="draw"))
     place = draw.text_folder(run.folder, source, options.translation)
     return draw.draw_attention(maps, trained.steps, place, run.folder, options)
 

@@ -4,15 +4,13 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, UInt8
 from matplotlib import patheffects
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 from rich.table import Table
 
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
@@ -20,26 +18,25 @@ from transformer.errors import UserError
 from transformer.files import write_arrays
 from transformer.inference.base import TokenTable
 from transformer.runs.run import Run
-from ..display.labels import labels_of, visible
-from ..display.plotting import COLOURS, DOTS_PER_INCH, finish_scatter, new_figure, save_figure
+from ..display.labels import LINE_HEIGHT, labels_of, text_widths, visible
+from ..display.plotting import COLOURS, DOTS_PER_INCH, look, new_figure, point_map, save_figure
 from ..display.vector_space import neighbours, pca, perplexity, tsne, unit_rows
 from ..display.web_page import encode_array, write_page
-from ..process.options import Options
+from ..process.modes import Options
 from ..process.text_io import print_table
 
 logger = logging.getLogger(__name__)
 
 NEIGHBOURS = 10  # of a token, printed and shown
-MIN_MAPPED = 10  # minimum number of tokens for t-SNE
 MAX_TOKENS = 12_000  # maximum number of tokens for t-SNE: it takes about a minute
 MAP_STEPS = 2**16 - 1  # steps along the longer side of the page's map
-# Name, colour and marker of each kind of token.
-TOKEN_GROUPS = (
-    ("begins a word", COLOURS[0], "o"),
-    ("within a word", COLOURS[1], "^"),
-    ("digits and signs", COLOURS[2], "s"),
-    ("special", "black", "D"),
-)
+# Name and colour of each kind of token.
+TOKEN_GROUPS = {
+    "begins a word": COLOURS[0],
+    "within a word": COLOURS[1],
+    "digits and signs": COLOURS[2],
+    "special": "black",
+}
 WORD, WITHIN, SIGNS, SPECIAL = range(len(TOKEN_GROUPS))
 WIDTH, MIN_HEIGHT, MAX_HEIGHT = 7.0, 2.5, 7.5  # inches
 FONT = 5.5  # points, size of names
@@ -78,12 +75,11 @@ def embeddings(run: Run, options: Options) -> Iterator[Path]:
             "pieces": list(map(printed, pieces)),
             "kinds": encode_array(token_kinds(pieces)),
         }
-        small = np.uint16 if len(vectors) <= MAP_STEPS else np.uint32
         maps: list[dict[str, object]] = []
         page = {
             "name": spoken(name),
             "vocabulary": list(vocabularies).index(tokenizer.digest),
-            "neighbours": encode_array(closest.astype(small)),
+            "neighbours": encode_array(closest.astype(np.uint32)),
             "cosines": encode_array(np.rint(100 * cosines).astype(np.int8)),  # in percent
             "maps": maps,
         }
@@ -98,24 +94,26 @@ def embeddings(run: Run, options: Options) -> Iterator[Path]:
             yield save_figure(map_figure(drawn, pieces), place / f"{name}_{drawn.method}.png")
     write_arrays(place / "embeddings.npz", arrays)
     yield place / "embeddings.npz"
-    kinds = [name for name, *_ in TOKEN_GROUPS]
-    data = {"tables": pages, "vocabularies": list(vocabularies.values()), "kinds": kinds}
+    data = {
+        "tables": pages,
+        "vocabularies": list(vocabularies.values()),
+        "kinds": list(TOKEN_GROUPS),
+    }
     title = f"Token embeddings of {run.config.name}"
     yield write_page(place / "embeddings.html", "embeddings.html", title=title, data=data)
 
 
 def make_maps(name: str, vectors: Float[np.ndarray, "V D"]) -> Iterator[Map]:
-    """Yields the maps of a table: t-SNE for MIN_MAPPED to MAX_TOKENS tokens, and PCA of all.
+    """Yields the maps of a table: t-SNE of up to MAX_TOKENS tokens, and PCA of all.
 
     t-SNE uses unit vectors, so that tokens with a high cosine are near each other.
     """
     count, table = len(vectors), spoken(name)
-    if count >= MIN_MAPPED:
-        some = f"{count:,}" if count <= MAX_TOKENS else f"the first {MAX_TOKENS:,} of {count:,}"
-        first = vectors[:MAX_TOKENS]
-        title = f"{table}: t-SNE of {some} tokens, perplexity {perplexity(len(first)):.3g}"
-        logger.info(title)
-        yield Map("tsne", tsne(unit_rows(first)), title)
+    some = f"{count:,}" if count <= MAX_TOKENS else f"the first {MAX_TOKENS:,} of {count:,}"
+    first = vectors[:MAX_TOKENS]
+    title = f"{table}: t-SNE of {some} tokens, perplexity {perplexity(len(first)):.3g}"
+    logger.info(title)
+    yield Map("tsne", tsne(unit_rows(first)), title)
     points, (first, second) = pca(vectors)
     title = f"{table}: PCA of {count:,} tokens, {first:.1%} and {second:.1%} of the variance"
     yield Map("pca", points, title)
@@ -156,11 +154,10 @@ def neighbour_tables(tables: Mapping[str, TokenTable], question: str) -> list[Ta
         except UserError as error:
             refusal = refusal or error
             continue
-        point = factors @ unit_rows(vectors[ids])
-        count, last = NEIGHBOURS + len(ids), range(len(vectors), len(vectors) + 1)
-        [closest], [cosines] = neighbours(np.vstack([vectors, point]), count, last)
-        others = ~np.isin(closest, ids)
-        closest, cosines = closest[others][:NEIGHBOURS], cosines[others][:NEIGHBOURS]
+        unit = unit_rows(vectors)
+        point = factors @ unit[ids]
+        cosines = unit @ unit_rows(point[None])[0]
+        nearest = [i for i in np.argsort(-cosines, kind="stable") if i not in ids]
         pieces = tokenizer.pieces(range(len(vectors)))
         spelt = list(parts)
         spelt[::2] = (printed(pieces[token]) for token in ids)
@@ -168,8 +165,8 @@ def neighbour_tables(tables: Mapping[str, TokenTable], question: str) -> list[Ta
         table = Table(title=title, min_width=len(title))
         for column in ("rank", "token", "cosine"):
             table.add_column(column, justify="left" if column == "token" else "right")
-        for rank, (other, cosine) in enumerate(zip(closest, cosines, strict=True), 1):
-            table.add_row(str(rank), printed(pieces[other]), f"{cosine:.3f}")
+        for rank, other in enumerate(nearest[:NEIGHBOURS], 1):
+            table.add_row(str(rank), printed(pieces[other]), f"{cosines[other]:.3f}")
         shown.append(table)
     if refusal and not shown:
         raise refusal
@@ -218,19 +215,16 @@ def map_figure(drawn: Map, pieces: Sequence[str]) -> Figure:
     across, upwards = np.ptp(points, axis=0)
     height = np.clip(WIDTH * upwards / across, MIN_HEIGHT, MAX_HEIGHT)
     figure = new_figure(WIDTH, float(height + 0.5))
-    kinds = token_kinds(pieces)
     size = 4.0 if len(points) < 500 else 2.2 if len(points) < 3000 else 1.5
+    styles = {
+        name: {**look(kind), "color": colour, "markersize": size, "alpha": 0.55}
+        for kind, (name, colour) in enumerate(TOKEN_GROUPS.items())
+    }
     axes = figure.subplots()
-    for kind, (name, colour, marker) in enumerate(TOKEN_GROUPS):
-        style: dict[str, Any] = {"markersize": size, "alpha": 0.55, "zorder": 2}
-        if kind == SPECIAL:
-            style = {"markersize": 1.6 * size, "alpha": 0.9, "zorder": 3}
-        style |= {"color": colour, "marker": marker, "linestyle": "none", "markeredgewidth": 0}
-        of_kind = points[kinds == kind]
-        axes.plot(*of_kind.T, label=f"{name} ({len(of_kind):,})", **style)
-    finish_scatter(axes, "lower")
+    point_map(axes, points, token_kinds(pieces), styles, "lower")
     axes.margins(0.04)
     axes.set_title(drawn.title, fontsize=9)
+    figure.draw_without_rendering()  # the layout moves the axes
     spelt = [i for i, piece in enumerate(pieces) if not piece.startswith("<0x")][:CANDIDATES]
     _name_tokens(axes, points[spelt], [pieces[i] for i in spelt])
     return figure
@@ -239,17 +233,15 @@ def map_figure(drawn: Map, pieces: Sequence[str]) -> Figure:
 def _name_tokens(axes: Axes, points: np.ndarray, pieces: Sequence[str]) -> None:
     """Writes names next to their marks, in order, if there is room for them."""
     names, style = labels_of(pieces, FONT)
-    font = FontProperties(family=style["fontfamily"], size=FONT)
-    canvas = cast(FigureCanvasAgg, axes.figure.canvas)
-    canvas.figure.draw_without_rendering()  # the layout moves the axes
-    renderer = canvas.get_renderer()
-    offset, gap = (size * DOTS_PER_INCH / 72 for size in (OFFSET, GAP))  # pixels
-    places = axes.transData.transform(points)
-    left, bottom, right, top = axes.bbox.extents
+    # All in inches.
+    offset, gap, height = (size / 72 for size in (OFFSET, GAP, FONT * LINE_HEIGHT))
+    places = axes.transData.transform(points) / DOTS_PER_INCH
+    left, bottom, right, top = np.divide(axes.bbox.extents, DOTS_PER_INCH)
     boxes = np.empty((0, 4))
     halo = patheffects.withStroke(linewidth=1.2, foreground="white", alpha=0.8)
-    for name, point, (x, y) in zip(names, points, places, strict=True):
-        width, height, _ = renderer.get_text_width_height_descent(name, font, False)
+    for name, width, point, (x, y) in zip(
+        names, text_widths(names, style), points, places, strict=True
+    ):
         box = np.array([x + offset, y - height / 2, x + offset + width, y + height / 2])
         inside = box[0] > left and box[1] > bottom and box[2] < right and box[3] < top
         apart = (boxes[:, :2] > box[2:] + gap) | (boxes[:, 2:] < box[:2] - gap)

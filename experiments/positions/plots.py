@@ -1,28 +1,42 @@
-"""The mode `positions`: figures of every positional encoding, and a page with phasors.
+"""The mode `positions`: figures of every positional encoding, and phasors as a GIF and a page.
 
 All numbers come from the hooks of the classes in `transformer.model.positions`, so an encoding that
 is added to their REGISTRY has figures as well.
+
+Rotating phasors explain the heat map of sinusoids. Two dimensions that are the sine and the cosine
+of one angle are a point on a circle. From one position to the next, a hand from the centre to that
+point rotates by a fixed angle: one radian for the first pair, less for each next one. The order of
+dimensions is found from the encoding itself.
 """
 
+import io
 import re
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
 from jaxtyping import Float, Real
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle, ConnectionPatch
 from matplotlib.ticker import MaxNLocator
+from PIL import Image
 
+from transformer.files import write_bytes
+from transformer.model.config import ModelConfig
+from transformer.model.positions.registry import acts_in, fitting_names
 from transformer.runs.run import CHECKPOINTS, Run
 from ..display import plotting
-from . import phasors
-from .values import PAIRS, Encoding, encodings, model_config, offset_errors, offset_rotation
+from ..display.web_page import encode_array, write_page
+from . import values
+from .values import PAIRS, Encoding, offset_errors, offset_rotation
 
 MAX_POSITIONS = 128
-WIDTH, CAPTION = 7.0, 96  # inches, characters
+WIDTH = 7.0  # inches
 # A weight of e^-8 (0.03%) is practically zero, so larger negative biases look the same.
 MAX_BIAS = 8.0
 MAX_HEADS = 16  # maximum number of curves
@@ -33,6 +47,13 @@ OFFSET = 5  # tokens
 ROTATION_SIZE = 7.0, 7.2  # inches
 SHOWN_WIDTH = 16  # dimensions of the drawn matrices, few enough to see each cell
 EPSILON = float(np.finfo(np.float32).eps)
+# Dimensions of phasors: few enough to see each hand and each cell. Frequencies span the same range
+# as in a wider model, which has more of them.
+PHASOR_WIDTH, PHASOR_POSITIONS = 16, 48
+POSITIONS_PER_SECOND = 4
+GIF_INCHES, GIF_DOTS, PALETTE = (6.4, 4.0), 100, 64  # PALETTE: colours per frame
+ON_CIRCLE = 1e-4  # tolerance for rounding errors
+SHADES = 33  # of the colour map: odd, so that zero has its own shade
 
 
 def positions(run: Run) -> Iterator[Path]:
@@ -43,10 +64,10 @@ def positions(run: Run) -> Iterator[Path]:
     """
     run.check_same()
     trained = run.load_trained() if (run.folder / CHECKPOINTS).is_dir() else None
-    model = model_config(run.config.model)
+    model = values.model_config(run.config.model)
     count = min(MAX_POSITIONS, model.max_length)
     place = run.folder / "figures" / "positions"
-    every = list(encodings(model, run.config.seed, trained))
+    every = list(values.encodings(model, run.config.seed, trained))
     yield from draw(every, count, place)
     if model.d_model % 2 == 0:  # dimensions rotate in pairs
         tables = {
@@ -56,10 +77,10 @@ def positions(run: Run) -> Iterator[Path]:
         }
         offset = min(OFFSET, count - 1)
         yield draw_rotation(tables, offset, place / "rotation_by_offset.png")
-    drawn = phasors.phasors_of(model)
+    drawn = phasors_of(model)
     for phasor in drawn:
-        yield phasors.draw_gif(phasor, place / f"phasors_{phasor.name}.gif")
-    yield phasors.write_phasors(drawn, place / "positions.html")
+        yield draw_gif(phasor, place / f"phasors_{phasor.name}.gif")
+    yield write_phasors(drawn, place / "positions.html")
 
 
 def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Path]:
@@ -154,8 +175,8 @@ def _draw_matrix(
 ) -> None:
     """Draws a matrix in signed colours, with a colour bar."""
     limit = float(np.nanmax(np.abs(matrix))) or 1.0
-    style = {"vmin": -limit, "vmax": limit, "aspect": aspect, "interpolation": "nearest"}
-    image = axes.imshow(matrix, cmap=plotting.SIGNED, extent=extent, **style)
+    style = {"vmin": -limit, "vmax": limit, "aspect": aspect, "extent": extent}
+    image = plotting.heat_map(axes, matrix, cmap=plotting.SIGNED, **style)
     place = {"ax": axes, "fraction": 0.046, "pad": 0.02 if aspect == "equal" else 0.01}
     plotting.add_colour_bar(image, [-limit, 0, limit], format="{x:.3g}", **place)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -194,8 +215,7 @@ def _captioned(encoding: Encoding, height: float) -> Figure:
     figure = plotting.new_figure(WIDTH, height)
     origin = ", ".join(filter(None, (encoding.place, encoding.origin)))
     name = f"{encoding.name} ({origin})" if origin else encoding.name
-    lines = [name, *textwrap.wrap(encoding.summary, CAPTION)]
-    figure.suptitle("\n".join(lines), fontsize=10, parse_math=False)
+    figure.suptitle(name, fontsize=10)
     return figure
 
 
@@ -225,13 +245,112 @@ def draw_rotation(
         axes.set(xlabel="dimension of pe(p), from 0", ylabel=f"dimension of pe(p + {offset})")
     axes = below.subplots()
     for number, (name, by_pairs) in enumerate(errors.items()):
-        for (pairs, values), style in zip(by_pairs.items(), ("-", "--"), strict=True):
+        for (pairs, largest), style in zip(by_pairs.items(), ("-", "--"), strict=True):
             colour, label = plotting.look(number)["color"], f"{name}, pairs {pairs}"
-            axes.plot(values / EPSILON, color=colour, linestyle=style, label=label)
+            axes.plot(largest / EPSILON, color=colour, linestyle=style, label=label)
     angle = {"color": "0.3", "linestyle": ":", "label": f"eps times the angle, p + {offset}"}
-    axes.plot(np.arange(len(values)) + offset, **angle)
+    axes.plot(np.arange(len(largest)) + offset, **angle)
     axes.set_yscale("log")
     axes.set(xlabel="position p, from 0", ylabel="largest error (eps of float32)")
     axes.legend(**plotting.LEGEND, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
     plotting.light_grid(axes)
     return plotting.save_figure(figure, picture)
+
+
+# -- phasors
+
+
+class Phasors(NamedTuple):
+    """An encoding of circles: its vectors at positions from zero, and a hand for each circle."""
+
+    name: str
+    table: Float[np.ndarray, "L D"]
+    hands: list[tuple[int, int]]  # dimensions (sine, cosine), fastest first
+
+
+def phasors_of(config: ModelConfig) -> list[Phasors]:
+    """Returns the encodings in REGISTRY that add only circles, at PHASOR_WIDTH dimensions."""
+    sizes = {"d_model": PHASOR_WIDTH, "max_length": max(PHASOR_POSITIONS, config.max_length)}
+    sizes |= {"num_heads": 1, "num_kv_heads": 0, "head_size": 0}
+    drawn = []
+    for name in (name for name in fitting_names(config) if acts_in(name, ["add"])):
+        small = values.with_one_encoding(config, name, **sizes)
+        encoding = Encoding(name, small, values.initial_params(small, name, 0))
+        table = encoding.table(PHASOR_POSITIONS)
+        if hands := hands_of(table):
+            drawn.append(Phasors(name, table, hands))
+    return drawn
+
+
+def hands_of(table: Float[np.ndarray, "L D"]) -> list[tuple[int, int]]:
+    """Returns the pairs in PAIRS that all are points on a unit circle, or an empty list."""
+    for pairs in PAIRS.values():
+        hands = pairs(table.shape[1])
+        if np.allclose(np.square(table[:, hands]).sum(axis=-1), 1, rtol=0, atol=ON_CIRCLE):
+            return [(int(sine), int(cosine)) for sine, cosine in hands]
+    return []
+
+
+def draw_gif(phasor: Phasors, picture: Path) -> Path:
+    """Writes a GIF of the hands, with a frame per position; returns `picture`."""
+    _, table, hands = phasor
+    figure, frames = plotting.new_figure(*GIF_INCHES, layout=None), []
+    figure.set_dpi(GIF_DOTS)
+    canvas: Any = figure.canvas
+    strip = figure.add_axes((0.09, 0.6, 0.89, 0.06))
+    rows = figure.add_axes((0.09, 0.12, 0.89, 0.46), sharex=strip)
+    moving = [_draw_hand(figure, strip, number, hand) for number, hand in enumerate(hands)]
+    style = {"cmap": plotting.SIGNED, "vmin": -1, "aspect": "auto"}
+    vector = plotting.heat_map(strip, table[:1], **style)
+    image = plotting.heat_map(rows, table, **style)
+    strip.set(yticks=[])
+    strip.tick_params(bottom=False, labelbottom=False)
+    strip.set_ylabel("pe(p)", rotation=0, ha="right", va="center")
+    rows.set(xlabel="dimension, from 0", ylabel="position p, from 0", xticks=range(len(table[0])))
+    heading = figure.text(0.535, 0.95, "", ha="center")
+    for position in range(len(table)):
+        for line, (sine, cosine) in zip(moving, hands, strict=True):
+            line.set_data([0, table[position, cosine]], [0, table[position, sine]])
+        vector.set_data(table[position : position + 1])
+        image.set_data(np.where(np.arange(len(table))[:, None] <= position, table, np.nan))
+        heading.set_text(f"{phasor.name}, position {position}")
+        canvas.draw()
+        frame = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
+        frames.append(frame.quantize(PALETTE, dither=Image.Dither.NONE))
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    pace, data = {"duration": 1000 // POSITIONS_PER_SECOND, "loop": 0}, io.BytesIO()
+    frames[0].save(data, "GIF", save_all=True, append_images=frames[1:], optimize=True, **pace)
+    write_bytes(picture, data.getvalue())
+    return picture
+
+
+def write_phasors(drawn: Sequence[Phasors], page: Path) -> Path:
+    """Writes a page of the hands, with a slider over positions; returns `page`."""
+    encodings = [{**phasor._asdict(), "table": encode_array(phasor.table)} for phasor in drawn]
+    shades = map(to_hex, matplotlib.colormaps[plotting.SIGNED](np.linspace(0, 1, SHADES)))
+    return write_page(
+        page,
+        "positions.html",
+        title="Positional encodings as rotating phasors",
+        width=PHASOR_WIDTH,
+        last=PHASOR_POSITIONS - 1,
+        phasors={"shades": list(shades), "encodings": encodings},
+    )
+
+
+def _draw_hand(figure: Figure, strip: Axes, number: int, hand: tuple[int, int]) -> Line2D:
+    """Draws a circle above the strip, linked to its two cells; returns its hand."""
+    box = strip.get_position()
+    width = 2 * box.width / PHASOR_WIDTH
+    axes = figure.add_axes((box.x0 + number * width, 0.73, width, 0.2), aspect="equal")
+    axes.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2))
+    axes.axis("off")
+    axes.add_patch(Circle((0, 0), 1, fill=False, color="0.6"))
+    for dimension in hand:
+        ends = {"xyA": (0, -1), "coordsA": axes.transData, "xyB": (dimension, -0.5)}
+        line = ConnectionPatch(**ends, coordsB=strip.transData, color="0.75", linewidth=0.8)
+        figure.add_artist(line)
+    colour, end_colour = plotting.COLOURS[:2]
+    end = {"marker": "o", "markersize": 6, "markevery": [1], "color": colour, "linewidth": 2}
+    [line] = axes.plot([], [], markerfacecolor=end_colour, markeredgecolor=end_colour, **end)
+    return line

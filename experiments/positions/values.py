@@ -47,14 +47,6 @@ class Encoding:
         """The hooks that the encoding implements, in the order of STACK_HOOKS and LAYER_HOOKS."""
         return [hook for hook in (*STACK_HOOKS, *LAYER_HOOKS) if acts_in(self.name, [hook])]
 
-    @property
-    def summary(self) -> str:
-        """The first sentence of the class docstring; '' if there is none."""
-        encoding = REGISTRY[self.name]
-        text = " ".join((encoding.__doc__ or "").replace("`", "").split("\n\n")[0].split())
-        # A dataclass without a docstring has a generated one with its fields.
-        return "" if text.startswith(f"{encoding.__name__}(") else text.split(". ")[0].rstrip(".")
-
     def table(self, count: int) -> Real[np.ndarray, "L D"]:
         """Returns the vectors added to embeddings, at positions from zero."""
         return self._call("add", jnp.zeros((1, count, self.config.d_model)), jnp.arange(count))[0]

@@ -11,13 +11,13 @@ import runpy
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer.config import complete, default_config, set_value, value_of, wrong_type
+from transformer.config import complete, set_value, value_of, wrong_type
 from transformer.config.keys import KEYS
 from transformer.errors import UserError
 
@@ -37,18 +37,6 @@ class Experiment(NamedTuple):
     def is_sweep(self) -> bool:
         """Whether it has more than one run."""
         return self.trials is not None or self.space is not None
-
-
-def read_given(name: str | None, overrides: Sequence[tuple[str, str]]) -> Experiment | None:
-    """Returns the experiment of a config file with overrides (key, text); None without a file.
-
-    The overrides are checked in both cases.
-    """
-    experiment = None if name is None else read_experiment(name)
-    config = default_config() if experiment is None else experiment.config
-    for key, text in overrides:
-        override(config, key, text)
-    return experiment
 
 
 def read_experiment(name: str) -> Experiment:

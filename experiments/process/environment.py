@@ -1,23 +1,32 @@
-"""The environment of a training run: versions, hardware and the commit of the code."""
+"""The environment of a training: versions, hardware, commit of the code, and other processes."""
 
 import datetime
 import functools
+import math
 import os
 import platform
+import re
+import socket
 import subprocess
+import sys
+import threading
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from transformer.runs.json_files import record_run
+from transformer import signals
+from transformer.errors import UserError, one_line, shorten
+from transformer.files import INSTALLED
+from transformer.runs.run import record_run
+from transformer.training.group import FAREWELL, Group
 
 CODE_FOLDER = Path(__file__).parents[2]
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "scikit-learn"),
     *("clu", "ml-collections", "sentencepiece", "sacrebleu", "sacremoses", "matplotlib"),
-    "transformer-jax",  # this code, if installed
+    *["transformer-jax"] * INSTALLED,
 )
 
 
@@ -34,26 +43,20 @@ def describe() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processor": _cpu_fact("model name") or platform.processor() or platform.machine(),
+        "processor": _processor_name(),
         "cores": os.cpu_count(),
         "devices": {"kind": device.device_kind, "count": jax.device_count()},
         "code": _commit_of_code(CODE_FOLDER),
-        "packages": {name: version for name in PACKAGES if (version := _package_version(name))},
+        "packages": {name: metadata.version(name) for name in PACKAGES},
     }
 
 
-def _cpu_fact(key: str) -> str:
-    """Returns a field of the first core in /proc/cpuinfo; '' outside Linux."""
-    file = Path("/proc/cpuinfo")
+def _processor_name() -> str:
+    """Returns the model of the first core."""
+    file = Path("/proc/cpuinfo")  # of Linux
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
-
-
-def _package_version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def _commit_of_code(folder: Path) -> dict[str, Any] | None:
@@ -67,3 +70,61 @@ def _commit_of_code(folder: Path) -> dict[str, Any] | None:
         return None
     commit, _, dirty = name.strip().partition("-")
     return {"commit": commit, "changed": bool(dirty)}
+
+
+def join(text: str, deadline: float) -> Group:
+    """Returns the group of a training's processes, once all have joined; call it before jax starts.
+
+    Args:
+      text: `--processes`: auto, or HOST:PORT,COUNT,INDEX with the address of process 0; empty if
+        there is only one.
+
+    Raises:
+      UserError: the text is malformed, or not all processes join within the deadline.
+    """
+    if not text:
+        return Group()
+    match = re.fullmatch(r"(\S+:\d+),([1-9]\d*),(\d+)", text)
+    if text != "auto" and (not match or int(match[3]) >= int(match[2])):
+        raise UserError(
+            f"--processes={text} is neither auto nor HOST:PORT,COUNT,INDEX with an index below the "
+            "count, such as --processes=10.0.0.1:9876,2,0 of the first of two"
+        )
+    if match and match[3] == "0":
+        try:
+            socket.create_server(("", int(match[1].rpartition(":")[2]))).close()
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            raise UserError(f"--processes={text}: {why}: name another port") from None
+    jax.config.update("jax_enable_preemption_service", False)  # it would handle SIGTERM
+    place: dict[str, Any] = {}
+    if match:
+        place = {"num_processes": int(match[2]), "process_id": int(match[3])}
+        place |= {"coordinator_address": match[1], "cluster_detection_method": "deactivate"}
+    # Each process autotunes for itself: one with a cached program would let the others wait.
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_shard_autotuning=false"
+    fix = "start all, each with its own index" if match else "name HOST:PORT,COUNT,INDEX"
+
+    def give_up() -> None:
+        after = f"within {deadline:g} seconds (config.train.deadline)"
+        print(f"error: --processes={text}: not all were there {after}: {fix}", file=sys.stderr)
+        signals.end(2)
+
+    patience = threading.Timer(deadline, give_up)
+    patience.start()
+    try:
+        jax.distributed.initialize(
+            **place,
+            initialization_timeout=math.ceil(2 * deadline),  # our own message comes first
+            heartbeat_timeout_seconds=math.ceil(4 * deadline),  # jax may abort after half of it
+            shutdown_timeout_seconds=math.ceil(FAREWELL),
+        )
+    except (ValueError, RuntimeError) as error:
+        why = shorten(one_line(str(error)))
+        raise UserError(f"--processes={text} finds no other processes ({why}): {fix}") from None
+    finally:
+        patience.cancel()
+    group = Group(jax.process_index(), jax.process_count(), deadline)
+    if group.count > 1:
+        group.watch()
+    return group

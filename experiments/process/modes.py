@@ -1,9 +1,10 @@
 """The table of modes of `launch.py`: their functions, tasks and flags.
 
-A mode is an entry here and its function. Functions are named and not imported, so that a misspelt
+A mode is an entry here and its function. Modules are named and not imported, so that a misspelt
 flag is reported before jax has started.
 """
 
+import dataclasses
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,34 +13,144 @@ from typing import Any, NamedTuple
 from transformer.errors import UserError
 
 TRAIN, PLAN, CLEAN, EVALUATE = "train", "plan", "clean", "evaluate"
-BENCHMARK = "benchmark"
+BENCHMARK, ATTENTION = "benchmark", "attention"
 READ_TEXT = (TRAIN, PLAN, CLEAN, BENCHMARK)  # modes that read the training text of their config
-TAG_FLAG = "source_tag"
-ATTENTION_FLAGS = ("sentence", "picture", "translation", TAG_FLAG, "hide_eos", "layer", "head")
-LINE_FLAGS = ("input", "output")
+LINE_MODES = "align generate translate caption score classify import"
+ROOM = __name__.rpartition(".process.")[0]  # the package with the modules of all modes
+
+
+def _flag(modes: str, text: str, default: Any = None) -> Any:
+    """Returns a field whose flag these modes read, with its text in --help."""
+    return dataclasses.field(default=default, metadata={"modes": modes.split(), "help": text})
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The values of the flags that only some modes read."""
+
+    trial: int | None = _flag(TRAIN, "train only the trial of the sweep with this number")
+    processes: str | None = _flag(
+        TRAIN,
+        "processes that train this run together: HOST:PORT,COUNT,INDEX with the address of the "
+        "first, and the number of this one from 0; or auto in a job of Slurm, Open MPI or TPUs",
+    )
+    linked_checkpoints: bool = _flag(
+        TRAIN,
+        "train a run whose checkpoints are a link out of its folder: it writes and deletes there",
+        False,
+    )
+    seeds: int | None = _flag(TRAIN, "train a config with this many seeds, from config.seed on")
+    input: str | None = _flag(
+        f"evaluate {LINE_MODES} heads",
+        "input file, one text per line; default: standard input (import: a folder; align: the test "
+        "set; evaluate: the held-out text, or any format of training text, or "
+        "sacrebleu:wmt14/full,en-de, or behaviour)",
+    )
+    references: str | None = _flag(
+        "evaluate heads", "comma-separated files with the references of --input, one per line"
+    )
+    name: str | None = _flag(
+        EVALUATE, "name of the results of --input; default: the name of the file"
+    )
+    output: str | None = _flag(
+        f"plan benchmark compare {LINE_MODES} export",
+        "output file; default: standard output (plan, benchmark: also write JSON; compare: a "
+        "folder, default runs/comparison; export, import: a new folder)",
+    )
+    format: str | None = _flag(
+        "export",
+        "format in which to export: bundle (the default), html, ctranslate2, ctranslate2_int8, "
+        "onnx, stablehlo or marian",
+    )
+    runs: str | None = _flag(
+        "compare",
+        "systems, the baseline first: RUN,RUN[,...]; a system is a run, its seeds as RUN+RUN, or a "
+        "sweep over seeds; NAME=RUN names it",
+    )
+    levels: str | None = _flag(
+        "compare",
+        "comma-separated validation scores; compare reports after how many minutes each system "
+        "reached them; default: the best that all reach",
+    )
+    set: str | None = _flag(
+        "compare", "name of the test set in evaluations/ of each run; default: its own"
+    )
+    source_tag: str | None = _flag(
+        "evaluate attention align translate score heads",
+        "tag before every source, such as <2de>, for a model of several corpora",
+    )
+    links: str | None = _flag("align", "file with the gold links of --input, in Pharaoh format")
+    prompt: str | None = _flag("generate", "prompt for a single text, in place of --input")
+    sentence: str | None = _flag(ATTENTION, "sentence whose attention to draw")
+    picture: str | None = _flag(ATTENTION, "file of the picture whose attention to draw")
+    translation: str | None = _flag(
+        ATTENTION, "translation of --sentence; the model's own by default"
+    )
+    hide_eos: bool = _flag(ATTENTION, "leave out the end-of-sentence column and renormalise", False)
+    layer: int | None = _flag(
+        ATTENTION, "draw only this layer (from 1), and open the explorer there"
+    )
+    head: int | None = _flag(ATTENTION, "draw only this head (from 1), and open the explorer there")
+    token: str | None = _flag(
+        "embeddings", "print the nearest neighbours of this token or word, without pictures"
+    )
+    host: str | None = _flag(
+        "serve", "address to listen at; by default 127.0.0.1: only this machine"
+    )
+    port: int | None = _flag("serve", "port to listen at; by default 8000, and 0 for a free one")
+    also: str | None = _flag("serve", "comma-separated folders of further runs")
+    server_name: str | None = _flag("serve", "comma-separated host names of a proxy")
+    parts: str | None = _flag(
+        BENCHMARK, "parts to measure, such as training,decoding,start; by default all"
+    )
+    peers: str | None = _flag(
+        BENCHMARK, "peers to measure in turn, such as torch,ctranslate2; by default those installed"
+    )
+    baseline: str | None = _flag(BENCHMARK, "JSON of an earlier benchmark to compare with")
+    trace: str | None = _flag(BENCHMARK, "folder for JAX's profiler traces of the steps")
+
+    def needed_sentence(self, reader: str = "") -> str:
+        """Returns `--sentence`; raises UserError if it is missing.
+
+        A `reader` of single texts, such as "a classifier", refuses the flags of translators.
+        """
+        if self.picture is not None:
+            raise UserError(f"--picture={self.picture} is for models of pictures: leave it out")
+        if self.sentence is None:
+            what = "give the sentence whose attention is to be drawn"
+            raise UserError(f"--sentence is missing: {what}")
+        if reader and (self.translation is not None or self.hide_eos):
+            rule = f"are for translators: {reader} reads one text"
+            raise UserError(f"--translation and --hide_eos {rule}")
+        return self.sentence
 
 
 class Mode(NamedTuple):
     """A mode.
 
     Attributes:
-      function: dotted path from this package; {task} is the name of the task's module. It takes
-        the run, and `Options` if the mode reads flags; it returns the files that it wrote, as it
-        writes them, or None.
+      module: the module with its function, in this package's parent; {task} is the name of the
+        task's module. The function takes the run, and `Options` if the mode reads flags; it returns
+        the files that it wrote, as it writes them, or None.
       help: a line for --help.
-      flags: the fields of `Options` that it reads.
       operation: the operation that its tasks have; '' if it is for all tasks.
       log: the stream of log messages: "stderr" if answers go to stdout.
       workdir: whether it works on a run's folder; None if it takes neither folder nor config.
+      function: the name of its function, if that is not the mode's.
     """
 
     name: str
-    function: str
+    module: str
     help: str
-    flags: tuple[str, ...] = ()
     operation: str = ""
     log: str = "stderr"
     workdir: bool | None = True
+    function: str = ""
+
+    @property
+    def flags(self) -> list[str]:
+        """The fields of `Options` that it reads."""
+        return [f.name for f in dataclasses.fields(Options) if self.name in f.metadata["modes"]]
 
     def fits(self, task: type[Any]) -> bool:
         """Returns whether a task of `transformer.tasks` has this mode."""
@@ -55,151 +166,66 @@ class Mode(NamedTuple):
             raise UserError(
                 f"--mode={self.name} is not for config.task={name}: use {', '.join(others)}"
             )
-        path = self.function.format(task=task.__module__.split(".")[-1])
-        module, _, function = path.rpartition(".")
-        return getattr(importlib.import_module(module, __package__), function)
+        module = self.module.format(task=task.__module__.split(".")[-1])
+        return getattr(importlib.import_module(f"{ROOM}.{module}"), self.function or self.name)
 
 
 TABLE = (
-    Mode(
-        TRAIN,
-        "..command.command.train",
-        "train a run or a sweep, or resume it",
-        ("trial", "seeds", "processes", "linked_checkpoints"),
-        log="stdout",
-    ),
+    Mode(TRAIN, "command.command", "train a run or a sweep, or resume it", log="stdout"),
     Mode(
         PLAN,
-        "..benchmark.plan.plan",
+        "benchmark.plan",
         "print the memory, disk and time that a training needs, and train nothing",
-        ("output",),
         workdir=False,
     ),
     Mode(
         BENCHMARK,
-        "..benchmark.benchmark.benchmark",
+        "benchmark.benchmark",
         "measure speed, memory and start of a training, and train nothing",
-        ("output", "parts", "peers", "baseline", "trace"),
         workdir=False,
     ),
-    Mode(
-        "fetch",
-        "..modes.fetch.fetch",
-        "download the public corpus that config.data.fetch names",
-        workdir=False,
-    ),
+    Mode("fetch", "modes.fetch", "download the corpus that config.data.fetch names", workdir=False),
     Mode(
         EVALUATE,
-        "..evaluate.evaluate.evaluate",
+        "evaluate.evaluate",
         "score a run, or all runs of a sweep, on held-out or other text",
-        ("input", "references", "name", TAG_FLAG),
         log="stdout",
     ),
     Mode(
         "compare",
-        "..results.compare.compare_runs",
+        "results.compare",
         "compare runs on one test set, with intervals and significance tests",
-        ("runs", "set", "levels", "output"),
         workdir=None,
+        function="compare_runs",
     ),
+    Mode(CLEAN, "modes.clean", "write the pairs that cleaning keeps and drops", "translate"),
+    Mode(ATTENTION, "modes.{task}", "draw the attention of all heads over a sentence"),
+    Mode("align", "heads.alignment", "score cross-attention as word alignment", "translate"),
+    Mode("generate", "modes.language_model", "continue each line, or a prompt", "generate"),
+    Mode("translate", "modes.translation", "translate each line", "translate"),
+    Mode("caption", "modes.captioning", "describe the picture that each line names", "caption"),
+    Mode("score", "modes.translation", "write the log-probability of each line", "score"),
+    Mode("classify", "modes.classification", "write the class of each line", "classify"),
     Mode(
-        CLEAN,
-        "..modes.clean.clean",
-        "write the pairs that cleaning keeps and drops, and train nothing",
-        operation="translate",
+        "serve", "serve.serve", "serve a page to type into and a JSON API, of this run and others"
     ),
-    Mode(
-        "attention",
-        "..modes.{task}.attention",
-        "draw the attention of all heads over a sentence",
-        ATTENTION_FLAGS,
-    ),
-    Mode(
-        "align",
-        "..heads.alignment.align",
-        "score cross-attention as word alignment",
-        (*LINE_FLAGS, TAG_FLAG, "links"),
-        "translate",
-    ),
-    Mode(
-        "generate",
-        "..modes.language_model.generate",
-        "continue each line, or a prompt",
-        (*LINE_FLAGS, "prompt"),
-        "generate",
-    ),
-    Mode(
-        "translate",
-        "..modes.translation.translate",
-        "translate each line",
-        (*LINE_FLAGS, TAG_FLAG),
-        "translate",
-    ),
-    Mode(
-        "caption",
-        "..modes.captioning.caption",
-        "describe the picture that each line names",
-        LINE_FLAGS,
-        "caption",
-    ),
-    Mode(
-        "score",
-        "..modes.translation.score",
-        "write the log-probability of each line",
-        (*LINE_FLAGS, TAG_FLAG),
-        "score",
-    ),
-    Mode(
-        "classify",
-        "..modes.classification.classify",
-        "write the class of each line",
-        LINE_FLAGS,
-        "classify",
-    ),
-    Mode(
-        "serve",
-        "..serve.serve.serve",
-        "serve a page to type into and a JSON API, of this run and others",
-        ("host", "port", "also", "server_name"),
-    ),
-    Mode(
-        "embeddings",
-        "..positions.embeddings.embeddings",
-        "draw maps of the token embeddings",
-        ("token",),
-    ),
-    Mode(
-        "export",
-        "..modes.export.export",
-        "write a run for other people or for other programs",
-        ("format", "output"),
-    ),
+    Mode("embeddings", "positions.embeddings", "draw maps of the token embeddings"),
+    Mode("export", "modes.export", "write a run for other people or for other programs"),
     Mode(
         "import",
-        "..modes.export.import_model",
+        "modes.export",
         "make a run of a Marian or OPUS-MT model of Hugging Face's transformers",
-        LINE_FLAGS,
         workdir=None,
+        function="import_model",
     ),
-    Mode(
-        "heads",
-        "..heads.importance.heads",
-        "rank the attention heads by importance",
-        ("input", "references", TAG_FLAG),
-    ),
-    Mode("positions", "..positions.plots.positions", "draw positional encodings"),
-    Mode("report", "..results.report_page.report", "write the report of a run again"),
+    Mode("heads", "heads.importance", "rank the attention heads by importance"),
+    Mode("positions", "positions.plots", "draw positional encodings"),
+    Mode("report", "results.report_page", "write the report of a run again"),
 )
 MODES = {mode.name: mode for mode in TABLE}
-
-
-def readers(flag: str) -> list[str]:
-    """Returns the names of modes that read a flag."""
-    return [mode.name for mode in MODES.values() if flag in mode.flags]
 
 
 def show(task: Any, variables: Any, folder: Path) -> None:
     """Prints and draws outputs of a trained model, see `show` in each task's module."""
     name = type(task).__module__.split(".")[-1]
-    module = importlib.import_module(f"..modes.{name}", __package__)
-    module.show(task, variables, folder)
+    importlib.import_module(f"{ROOM}.modes.{name}").show(task, variables, folder)

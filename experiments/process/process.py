@@ -87,9 +87,7 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):
-            stream = getattr(sys, self._stream)
-            stream.write(f"{self.format(record)}\n")
-            stream.flush()
+            print(f"{self.format(record)}\n", end="", file=getattr(sys, self._stream), flush=True)
 
 
 @contextlib.contextmanager
@@ -171,7 +169,7 @@ def run_process(main: Callable[[], int]) -> int:
     """
     gc.set_threshold(BETWEEN_COLLECTIONS)
     sys.unraisablehook = _print_unraisable
-    for stream in (sys.stdin, sys.stdout, sys.stderr):  # UTF-8, whatever the locale says
+    for stream in (sys.stdin, sys.stdout, sys.stderr):  # UTF-8 in any locale
         errors = "backslashreplace" if stream is sys.stderr else "surrogateescape"
         stream.reconfigure(encoding="utf-8", errors=errors)  # type: ignore[union-attr]
     raw: Any = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)  # -u: unbuffered

@@ -3,7 +3,7 @@
 import itertools
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,9 +12,9 @@ from ml_collections import ConfigDict
 
 from transformer.config import assign, flatten, load_page
 from transformer.config.keys import KEYS, having
-from transformer.data.corpora import corpora_of, naming, texts_of
+from transformer.data import labelled
+from transformer.data.corpora import texts_of
 from transformer.data.files.locate import split_sources
-from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources
 from transformer.errors import UserError
 from transformer.model.config import check_choice
@@ -70,9 +70,10 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
         settings = labelled.guess_columns(config.data) if is_open else {}
         config.update_from_flattened_dict(settings)
         free = [key for key in table.HELD_OUT if key not in of_user]
-        settings |= _sizes_held_out(config.data, free, min(_counts(config.data, text.count_all)))
+        smallest = min(map(text.count_all, texts_of(config.data)))
+        settings |= _sizes_held_out(config.data, free, smallest)
         config.update_from_flattened_dict(settings)
-        count = sum(_counts(config.data, text.count_train))
+        count = sum(map(text.count_train, texts_of(config.data)))
         row = nearest_row(count, table)
         settings = settings_of(row, table) | _source_model(config.train.init_from) | settings
         change = {k: v for k, v in settings.items() if k in ours or v != values[k]}
@@ -83,15 +84,6 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
     for key in keys:
         if key not in of_user and key in settings:
             assign(config, key, settings[key])
-
-
-def _counts(data: ConfigDict, count: Callable[[ConfigDict], int]) -> list[int]:
-    """Returns a count for each corpus, or for the only text."""
-    numbers = []
-    for corpus in corpora_of(data):
-        with naming(corpus):
-            numbers.append(count(corpus.data))
-    return numbers or [count(data)]
 
 
 def _sizes_held_out(data: ConfigDict, keys: Iterable[str], count: int) -> dict[str, Any]:
@@ -111,8 +103,7 @@ def _sizes_held_out(data: ConfigDict, keys: Iterable[str], count: int) -> dict[s
 
 def nearest_row(count: int, table: ModuleType = size) -> int:
     """Returns the row of the recipe "size" that is nearest to a number of items on a log scale."""
-    rows = sorted(table.ROWS)
-    return next((row for row in rows[:-1] if count <= bounds(row, table)[1]), rows[-1])
+    return min(table.ROWS, key=lambda row: abs(math.log(row / max(1, count))))
 
 
 def settings_of(row: int, table: ModuleType = size) -> dict[str, float]:
@@ -121,31 +112,18 @@ def settings_of(row: int, table: ModuleType = size) -> dict[str, float]:
     return {key: v for keys, v in zip(table.KEYS, values, strict=True) for key in keys}
 
 
-def bounds(row: int, table: ModuleType = size) -> tuple[int, float]:
-    """Returns the smallest and the largest number of items for a row."""
-    rows = sorted(table.ROWS)
-    halfway = [0, *(math.isqrt(a * b) for a, b in itertools.pairwise(rows)), math.inf]
-    i = rows.index(row)
-    return halfway[i] + 1, halfway[i + 1]
-
-
 def _source_model(folder: str) -> dict[str, Any]:
     """Returns the structure keys of the model that a run starts from; empty without one."""
     if not folder:
         return {}
-    try:
-        parent = flatten(load_config(Path(folder).expanduser()))
-    except UserError:  # not a run: `check_source` raises later
-        return {}
+    parent = flatten(load_config(Path(folder).expanduser()))
     return {key: value for key, value in parent.items() if key in STRUCTURE}
 
 
 def _describe_row(count: int, row: int, table: ModuleType, settings: dict[str, Any]) -> str:
-    least, most = bounds(row, table)
-    between = f"from {least:,}" if math.isinf(most) else f"{least:,} to {most:,}"
     file = f"configs/recipes/{table.__name__.rpartition('.')[2]}.py"
     return (
-        f"recipe for {count:,} training {table.UNIT} ({between}): {table.ROWS[row][0]} ({file}): "
+        f"recipe for {count:,} training {table.UNIT}: {table.ROWS[row][0]} ({file}): "
         f"{_list_settings(settings)}"
     )
 

@@ -13,20 +13,19 @@ from pathlib import Path
 from typing import BinaryIO, TextIO, TypeVar
 
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 
 from transformer.data.corpora import Tagger
 from transformer.data.files.text import HEAD_BYTES, content_of, decode_line
 from transformer.errors import UserError
-from transformer.files import delete_leftovers, naming, whole_file
+from transformer.files import delete_leftovers, whole_file
 from transformer.runs.run import Run
 from transformer.training.progress import line_progress
-from .options import Options
+from .modes import Options
 
 logger = logging.getLogger(__name__)
 
-PIPE_COLUMNS, MAX_COLUMNS = 120, 100_000  # characters: minimum of a pipe, maximum of a table
+MAX_COLUMNS = 100_000  # of a table in a pipe
 LINES_AT_ONCE = 1024  # lines read from a file before the first answer: enough to sort by length
 BLOCK = 2**16  # bytes read from a pipe at once
 LINE_ENDS = re.compile(r"[\r\n]+")
@@ -57,15 +56,12 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
     if not target.parent.is_dir():
         raise UserError(f"--output {path}: {target.parent} is not a folder: make it first")
     is_read = path.exists() and any(source and path.samefile(source) for source in sources)
-    if path.is_dir() or is_read:
-        what = "a folder" if path.is_dir() else "a file that is read"
+    if path.exists() and (is_read or not path.is_file()):
+        what = "a file that is read" if is_read else "a folder or a device"
         raise UserError(f"--output {path} is {what}: name another file")
-    is_device = path.exists() and not path.is_file()
     delete_leftovers(target)
-    with contextlib.ExitStack() as files:
-        files.enter_context(naming(path))
-        device = is_device and path.open("w", encoding="utf-8")
-        yield files.enter_context(device or whole_file(target))
+    with whole_file(target) as file:
+        yield file
 
 
 def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
@@ -198,7 +194,7 @@ def typed_lines() -> Iterator[list[bytes]]:
 
 
 def join_lines(text: str) -> str:
-    """Returns a text as one line, with a blank for each line break."""
+    """Returns a text as one line, with a space for each line break."""
     return LINE_ENDS.sub(" ", text)
 
 
@@ -212,11 +208,9 @@ def two_columns(line: str, place: str, mode: str) -> tuple[str, str]:
 
 
 def print_table(table: Table) -> None:
-    """Prints a table uncut: a terminal wraps it, and a pipe has the width it needs."""
-    console = Console(markup=False, emoji=False)  # names may have brackets and colons
-    if not sys.stdout.isatty():
-        wide = console.options.update(max_width=MAX_COLUMNS)
-        console.width = max(PIPE_COLUMNS, Measurement.get(console, wide, table).maximum)
+    """Prints a table uncut; a terminal wraps it."""
+    width = None if sys.stdout.isatty() else MAX_COLUMNS
+    console = Console(width=width, markup=False, emoji=False)  # names may have brackets and colons
     for column in table.columns:
         column.overflow = "fold"
     console.print(table)

@@ -1,30 +1,44 @@
 """The mode `compare`: two or more systems on one test set, with significance tests."""
 
+import dataclasses
 import difflib
+import math
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
+from transformer.data import held_out
+from transformer.data.corpora import parts_of
 from transformer.errors import UserError
 from transformer.files import write_text
+from transformer.metrics.registry import find
+from transformer.runs import workdir
 from transformer.runs.run import Run
 from ..display.web_page import shortened
-from ..process.options import Options
-from . import courses, figures, table
-from .pages import describe
+from ..process.modes import Options
+from . import figures, table
 from .runs import RUNS_EXAMPLE, list_stopped, read_systems
-from .statistics import ROUNDING
-from .systems import Comparison, System
+from .statistics import ROUNDING, spread
+from .systems import Comparison, ScoredRun, System, validation_curves
+from .table import NONE, Table
 
 OUTPUT = "runs/comparison"
 MAX_CHANGES = 10  # texts shown in each direction
 MAX_RUNS = 3  # runs of a system whose outputs are shown
 MAX_TEXT_LENGTH = 600  # characters of a text shown
 WORD_OR_SIGN = re.compile(r"\w+|[^\w\s]|\s+")
+CLOCK = "seconds"  # training time at each evaluation
+ABOUT_MINUTES = (
+    "Minutes of training are those of each run's own machine, with compilation and evaluations. A "
+    "level is reached at the first evaluation that has it, before checkpoints are averaged."
+)
+
+Parts = list[tuple[str, bool]]  # the parts of a text, and whether the other system lacks each
 
 
 def compare_runs(run: Run, options: Options) -> list[Path]:
@@ -35,20 +49,20 @@ def compare_runs(run: Run, options: Options) -> list[Path]:
     """
     if options.runs is None:
         raise UserError(f"--runs is missing: name the systems to compare, such as {RUNS_EXAMPLE}")
-    levels = courses.parse_levels(options.levels)
+    levels = parse_levels(options.levels)
     output = Path(options.output or OUTPUT).expanduser()
     comparison = read_systems(options.runs, options.set)
     output.mkdir(parents=True, exist_ok=True)
-    comparison, more = courses.add_curves(comparison)
-    title = "Comparison" + (f" on {options.set}" if options.set else "")
-    command = f"python {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"
-    results = describe(comparison, title, command)
+    comparison, more = add_curves(comparison)
     if stopped := list_stopped(Run(each.folder) for each in comparison.runs):
         more.insert(0, f"Scored before the end of the training: {', '.join(stopped)}.")
-    tables = [*results.tables, *table.copies_tables(comparison.systems)]
+    title = "Comparison" + (f" on {options.set}" if options.set else "")
+    command = f"python {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"
+    results = table.describe(comparison, title, command)
+    tables = [*results.tables, *copies_tables(comparison.systems)]
     if comparison.runs[0].curves:
-        levels = levels or [courses.default_level(comparison)]
-        tables.append(courses.training_table(comparison, levels))
+        levels = levels or [default_level(comparison)]
+        tables.append(training_table(comparison, levels))
     results = results._replace(tables=tables, notes=[*results.notes, *more])
     measures = comparison.measures
     page = results.to_page(
@@ -58,7 +72,7 @@ def compare_runs(run: Run, options: Options) -> list[Path]:
         noun=measures.noun,
         baseline=comparison.systems[0].name,
     )
-    files = {"comparison.md": table.to_markdown(*results), "comparison.html": page}
+    files = {"comparison.md": results.to_markdown(), "comparison.html": page}
     for name, text in files.items():
         write_text(output / name, text)
     for each in tables:
@@ -69,34 +83,37 @@ def compare_runs(run: Run, options: Options) -> list[Path]:
     return [output / name for name in files]
 
 
+def copies_tables(systems: Sequence[System]) -> list[Table]:
+    """Returns tables of mean BLEU, and its ratio, on perturbed copies that all runs have."""
+    first, *others = (run.results for system in systems for run in system.runs)
+    shared = [
+        name
+        for name, copy in first.items()
+        if name.startswith(held_out.COPY_PREFIX)
+        and all(each.get(name, {}).get("sentences") == copy["sentences"] for each in others)
+    ]
+    caption = "BLEU of perturbed copies of the test set (ratio to the same sentences as they were)"
+
+    def mean(system: System, name: str, score: str) -> str:
+        copies = [run.results[name] for run in system.runs]
+        numbers = [copy[score] for copy in copies if score in copy]
+        return format(spread(numbers).mean, find(score).format) if numbers else NONE
+
+    rows = [
+        [s.name, *(f"{mean(s, name, 'bleu')} ({mean(s, name, 'clean_ratio')})" for name in shared)]
+        for s in systems
+    ]
+    return [Table(caption, ["system", *shared], rows)] if shared else []
+
+
 # -- the texts that changed
 
 
-class TextPart(NamedTuple):
-    """A part of a text, and whether the other system lacks it."""
+def find_changes(comparison: Comparison) -> list[dict[str, Any]]:
+    """Returns, for each `system`, the texts that are `better` and `worse` than the baseline's.
 
-    text: str
-    differs: bool
-
-
-class TextChange(NamedTuple):
-    """A text by its number, from one, and the difference of its score to the baseline's."""
-
-    number: int
-    difference: str
-    lines: list[tuple[str, list[TextPart]]]  # (name of the line, its parts)
-
-
-class Changes(NamedTuple):
-    """The texts on which a system differs most from the baseline, largest change first."""
-
-    system: str
-    better: list[TextChange]
-    worse: list[TextChange]
-
-
-def find_changes(comparison: Comparison) -> list[Changes]:
-    """Returns the changes of each system except the baseline, which comes first."""
+    Those with the largest change come first.
+    """
     measures, systems = comparison.measures, comparison.systems
     name = measures.changes
     metric, of_sums = measures.metric(name), measures.of_sums[name]
@@ -105,31 +122,28 @@ def find_changes(comparison: Comparison) -> list[Changes]:
     before, *others = (
         np.mean([of_sums(run.counts[name]) for run in system.runs], 0) for system in systems
     )
-    changes = []
+    changes: list[dict[str, Any]] = []
     for system, after in zip(systems[1:], others, strict=True):
-        gains = sign * (after - before)
-        listed: list[list[TextChange]] = []
-        for direction in (1, -1):
-            order = np.argsort(-gains, kind="stable")[::direction][:MAX_CHANGES].tolist()
-            listed.append(
-                [
-                    TextChange(
-                        i + 1,
-                        f"{sign * gains[i] * metric.scale:+{metric.format}} {metric.title}",
-                        _lines(systems[0], system, i),
-                    )
-                    for i in order
-                    if direction * gains[i] > ROUNDING
-                ]
-            )
-        changes.append(Changes(system.name, *listed))
+        differences, gains = after - before, sign * (after - before)
+        order = np.argsort(-gains, kind="stable").tolist()
+        sides = {
+            "better": [i for i in order[:MAX_CHANGES] if gains[i] > ROUNDING],
+            "worse": [i for i in order[::-1][:MAX_CHANGES] if gains[i] < -ROUNDING],
+        }
+        change: dict[str, Any] = {"system": system.name, "better": [], "worse": []}
+        for side, rows in sides.items():
+            for i in rows:
+                difference = f"{differences[i] * metric.scale:+{metric.format}} {metric.title}"
+                text = {"number": i + 1, "difference": difference}
+                change[side].append(text | {"lines": _lines(systems[0], system, i)})
+        changes.append(change)
     return changes
 
 
-def _lines(baseline: System, system: System, i: int) -> list[tuple[str, list[TextPart]]]:
+def _lines(baseline: System, system: System, i: int) -> list[tuple[str, Parts]]:
     """Returns the inputs of all runs for text i, and the paired outputs of runs of both systems."""
     lines = [
-        (name, [TextPart(shortened(texts[i], MAX_TEXT_LENGTH), differs=False)])
+        (name, [(shortened(texts[i], MAX_TEXT_LENGTH), False)])
         for name, texts in baseline.runs[0].texts.shown.items()
         if texts[i]
     ]
@@ -141,16 +155,128 @@ def _lines(baseline: System, system: System, i: int) -> list[tuple[str, list[Tex
     return lines
 
 
-def mark(before: str, after: str) -> tuple[list[TextPart], list[TextPart]]:
+def mark(before: str, after: str) -> tuple[Parts, Parts]:
     """Returns two texts in parts, each marked if the other text lacks it.
 
     Words and single symbols are compared; joined, the parts give the texts.
     """
     words = WORD_OR_SIGN.findall(before), WORD_OR_SIGN.findall(after)
     matcher = difflib.SequenceMatcher(None, *words, autojunk=False)
-    parts: tuple[list[TextPart], list[TextPart]] = [], []
+    parts: tuple[Parts, Parts] = [], []
     for kind, *ends in matcher.get_opcodes():
         for side, texts, start, end in zip(parts, words, ends[::2], ends[1::2], strict=True):
             if text := "".join(texts[start:end]):
-                side.append(TextPart(text, differs=kind != "equal"))
+                side.append((text, kind != "equal"))
     return parts
+
+
+# -- the validation curves over training steps and time
+
+
+def parse_levels(text: str | None) -> list[float]:
+    """Returns the comma-separated scores of `--levels`."""
+    try:
+        return [float(part) for part in (text or "").split(",") if part]
+    except ValueError:
+        raise UserError(
+            f"--levels={text} is not a list of scores: give numbers, --levels=38,40"
+        ) from None
+
+
+def add_curves(comparison: Comparison) -> tuple[Comparison, list[str]]:
+    """Returns a comparison with the curves of one metric and of `CLOCK`, and notes about them.
+
+    If the runs' curves are not comparable, it is returned unchanged, and the note says why.
+    """
+    curves, runs = comparison.measures.curves, comparison.runs
+    metric = next((name for name in comparison.metrics if name in curves), None)
+    read = {run.folder: _read_curves(run, metric) for run in runs} if metric else {}
+    if reason := _obstacle(runs, read):
+        return comparison, [f"No scores during training are compared: {reason}."]
+    measures = dataclasses.replace(comparison.measures, curves=(metric,))
+    systems = [
+        dataclasses.replace(s, runs=[run._replace(curves=read[run.folder]) for run in s.runs])
+        for s in comparison.systems
+    ]
+    more = {"systems": systems, "baseline": systems[0], "measures": measures}
+    return dataclasses.replace(comparison, **more), [ABOUT_MINUTES]
+
+
+def _read_curves(run: ScoredRun, metric: str) -> dict[str, Any]:
+    """Returns a run's scores and times at evaluations that have both; empty if there are none."""
+    curves = validation_curves(run.folder, (metric, CLOCK))
+    values = [dict(zip(*curves.get(name, ([], [])), strict=True)) for name in (metric, CLOCK)]
+    steps = [s for s in values[0] if all(math.isfinite(each.get(s, math.nan)) for each in values)]
+    both = zip((metric, CLOCK), values, strict=True)
+    return {name: (steps, [each[s] for s in steps]) for name, each in both} if steps else {}
+
+
+def _obstacle(runs: Sequence[ScoredRun], read: dict[Path, Any]) -> str:
+    """Returns why the curves of runs are not comparable; empty if they are."""
+    if not read:
+        return "the tokens of the systems differ"
+    first, *others = (run.folder for run in runs)
+    settings = _evaluation_settings(first)
+    for folder in others:
+        if _evaluation_settings(folder) != settings:
+            return f"{first} and {folder} had other texts or another search"
+    missing = [folder for folder, curves in read.items() if not curves]
+    return f"{missing[0]} has no evaluations with their times" if missing else ""
+
+
+def _evaluation_settings(folder: Path) -> tuple[Any, ...]:
+    """Returns the settings that validation scores depend on besides the model: texts and search."""
+    config = workdir.load_config(folder)
+    parts = parts_of(config.data, "validation")
+    texts = [held_out.digests_of(folder, part) for part in parts]
+    beam_size = config.evaluate.training_beam_size
+    limits = config.decode.max_ratio, config.decode.max_extra
+    penalty = (config.decode.length_penalty, config.decode.alpha) if beam_size > 1 else ()
+    return texts, config.evaluate.max_sentences, beam_size, *limits, *penalty
+
+
+def default_level(comparison: Comparison) -> float:
+    """Returns the best validation score that all runs reach, rounded to one decimal."""
+    [name] = comparison.measures.curves
+    metric = comparison.measures.metric(name)
+    best, worst = (max, min) if metric.higher_is_better else (min, max)
+    level = metric.scale * worst(best(run.curves[name][1]) for run in comparison.runs)
+    return (math.floor if metric.higher_is_better else math.ceil)(10 * level) / 10
+
+
+def training_table(comparison: Comparison, levels: Sequence[float]) -> Table:
+    """Returns a table of each system's steps, minutes, best score, and minutes to each level."""
+    [name] = comparison.measures.curves
+    measure = comparison.measures.measure(name, panel=True)
+    sign, rows = (1 if comparison.measures.metric(name).higher_is_better else -1), []
+    for system in comparison.systems:
+        scores = [measure.scale * np.array(run.curves[name][1]) for run in system.runs]
+        minutes = [np.array(run.curves[CLOCK][1]) / 60 for run in system.runs]
+        row = [
+            _mean_text([run.curves[name][0][-1] for run in system.runs], ",.0f"),
+            _mean_text([each[-1] for each in minutes], ",.1f"),
+            _mean_text([sign * (sign * each).max() for each in scores], measure.format),
+        ]
+        for level in levels:
+            reached = [
+                at[sign * (each - level) >= 0] for at, each in zip(minutes, scores, strict=True)
+            ]
+            row.append(_minutes_text(reached))
+        rows.append([system.name, str(len(system.runs)), *row])
+    head = ["system", "n", "steps", "minutes", f"best validation {measure.title}"]
+    head += [f"minutes to {level:g}" for level in levels]
+    return Table(f"Validation {measure.title} during training", head, rows)
+
+
+def _minutes_text(reached: Sequence[np.ndarray]) -> str:
+    """Returns the mean minutes to a level, given the minutes at which each run had reached it."""
+    first = [each[0] for each in reached if len(each)]
+    if len(first) in (0, len(reached)):
+        return _mean_text(first, ",.1f") if first else NONE
+    return f"{np.mean(first):,.1f} ({len(first)} of {len(reached)} seeds)"
+
+
+def _mean_text(numbers: Sequence[float], form: str) -> str:
+    """Returns the mean of numbers, with their standard deviation if there are several."""
+    _, mean, deviation, _ = spread(numbers)
+    return f"{mean:{form}} ± {deviation:{form}}" if len(numbers) > 1 else f"{mean:{form}}"

@@ -7,22 +7,19 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from jaxtyping import Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ..display.plotting import COLOURS, WIDTH, count_steps, look, new_figure
-from .statistics import CONFIDENCE, Difference, score_of
+from ..display.plotting import COLOURS, LEGEND, WIDTH, count_steps, look, new_figure
+from .statistics import CONFIDENCE, score_of
 from .systems import Comparison
-from .tasks import Measure
-from .texts import length_buckets
+from .tasks import Measure, length_buckets
 
 DASHES = ("-", "--", "-.", ":")
 MAX_LABEL_LENGTH, MAX_LEGEND_LENGTH = 30, 80  # characters per line of a name
 BAND = 0.16  # opacity
-SPREAD = 0.5  # width of the marks in one bucket of lengths; buckets are 1 apart
 DOTTED: dict[str, Any] = {"color": "#000000", "linewidth": 0.8, "linestyle": ":", "zorder": 0}
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -108,13 +105,16 @@ def _draw_scores(comparison: Comparison) -> Captioned:
 
 def _draw_differences(comparison: Comparison) -> Captioned:
     """Draws a row per system: its difference to the baseline and interval; a panel per metric."""
-    measures = [comparison.measures.measure(n, panel=True) for n in comparison.metrics]
-    names = _names(comparison, MAX_LABEL_LENGTH)
-    figure, row = _with_rows(names, measures)
-    for axes, measure in zip(row, measures, strict=True):
-        for n, difference in enumerate(comparison.differences[measure.name]):
+    panels = [comparison.measures.measure(name, panel=True) for name in comparison.metrics]
+    figure, row = _with_rows(_names(comparison, MAX_LABEL_LENGTH), panels)
+    for axes, panel in zip(row, panels, strict=True):
+        for y, difference in enumerate(comparison.differences[panel.name]):
             if difference:
-                _draw_interval(axes, difference, measure, n, n, upright=False)
+                half = panel.scale * (difference.high - difference.mean)
+                bar = half if difference.has_interval else None
+                mark = {"color": look(y)["color"], "markersize": 4, "capsize": 2.5}
+                mean = panel.scale * difference.mean
+                axes.errorbar(mean, y, xerr=bar, fmt=look(y)["marker"], **mark)
         axes.axvline(0, **DOTTED)
     return figure, f"Difference to the baseline, with {CONFIDENCE:.0%} intervals."
 
@@ -156,62 +156,30 @@ def _draw_curves(
     if not timed:
         count_steps(column[-1], 6)
     marked = " Dotted: the levels of the table." if levels else ""
-    return figure, (
-        f"Validation while training{measures.curves_note}: {BANDS}, at steps that every seed "
-        f"has.{marked}"
-    )
+    return figure, (f"Validation while training: {BANDS}, at steps that every seed has.{marked}")
 
 
 def _draw_lengths(comparison: Comparison) -> Captioned:
-    """Draws test scores by the number of words; unless it is a sweep, also the differences."""
-    measures, systems = comparison.measures, comparison.systems
+    """Draws test scores by the number of words."""
+    measures, lengths = comparison.measures, comparison.runs[0].lengths
     names = measures.by_length if comparison.trials else comparison.metrics[:1]
-    lengths = comparison.runs[0].lengths
     buckets = length_buckets(lengths)
-    ticks, figure = _ticks(lengths, buckets), _with_legend(comparison, 2.8)
-    row = figure.subplots(1, len(names) + (not comparison.trials), squeeze=False)[0]
-    for axes, name in zip(row, names, strict=False):
+    ends = [(lengths[rows].min(), lengths[rows].max(), len(rows)) for rows in buckets]
+    ticks = [f"{a}\n({n})" if a == b else f"{a}–{b}\n({n})" for a, b, n in ends]
+    figure = _with_legend(comparison, 2.8)
+    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         metric, of_sums = measures.metric(name), measures.of_sums[name]
-        for n, system in enumerate(systems):
+        for n, system in enumerate(comparison.systems):
             counts = [run.counts[name] for run in system.runs]
             scores = [[score_of(each[rows], of_sums) for rows in buckets] for each in counts]
             _draw_band(axes, np.arange(len(buckets)), metric.scale * np.array(scores), n)
         axes.set_ylabel(metric.label)
-    offsets = np.linspace(-SPREAD / 2, SPREAD / 2, len(systems))
-    for place, rows in enumerate([] if comparison.trials else buckets):
-        for n, difference in enumerate(comparison.compare(names[0], rows)):
-            if difference:
-                measure = measures.measure(names[0])
-                _draw_interval(row[-1], difference, measure, place + offsets[n], n, upright=True)
-        row[-1].axhline(0, **DOTTED)
-        row[-1].set_ylabel("difference to the baseline")
-    for axes in row:
         axes.set_xticks(range(len(ticks)), labels=ticks)
         axes.set_xlim(-0.4, len(ticks) - 0.6)
         axes.set_xlabel(f"{measures.length} ({measures.noun}s)")
-    differences = "" if comparison.trials else f"; differences with {CONFIDENCE:.0%} intervals"
     return figure, (
-        f"The test set by {measures.length}, with the number of {measures.noun}s below: {BANDS}"
-        f"{differences}."
+        f"The test set by {measures.length}, with the number of {measures.noun}s below: {BANDS}."
     )
-
-
-def _ticks(lengths: Int[np.ndarray, "texts"], buckets: Sequence[Int[np.ndarray, "_"]]) -> list[str]:
-    """Returns the label of each bucket: its range of lengths, and its number of texts."""
-    ends = [(lengths[rows].min(), lengths[rows].max(), len(rows)) for rows in buckets]
-    return [f"{a}\n({n})" if a == b else f"{a}–{b}\n({n})" for a, b, n in ends]
-
-
-def _draw_interval(
-    axes: Axes, difference: Difference, measure: Measure, place: float, n: int, upright: bool
-) -> None:
-    """Draws the difference of system n, and its interval if any, at a place of the other axis."""
-    value, half = measure.scale * difference.mean, None
-    if difference.has_interval:
-        half = [measure.scale * (difference.high - difference.mean)]
-    style = {"fmt": look(n)["marker"], "color": look(n)["color"], "markersize": 4, "capsize": 2.5}
-    style["yerr" if upright else "xerr"] = half
-    axes.errorbar(*([place], [value]) if upright else ([value], [place]), **style)
 
 
 def _draw_band(axes: Axes, x: np.ndarray, values: np.ndarray, n: int) -> None:
@@ -232,7 +200,7 @@ def _with_legend(comparison: Comparison, height: float) -> Figure:
     columns = max(1, min(len(names), 3, 90 // (max(map(len, names)) + 8)))
     count = sum(1 + name.count("\n") for name in names)
     figure = new_figure(WIDTH, height + 0.1 + 0.19 * math.ceil(count / columns))
-    place: dict[str, Any] = {"loc": "outside lower center", "fontsize": 8, "frameon": False}
-    for text in figure.legend(lines, names, ncols=columns, handlelength=3.2, **place).get_texts():
+    place = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.2}
+    for text in figure.legend(lines, names, **place, **LEGEND).get_texts():
         text.set_parse_math(False)
     return figure

@@ -13,13 +13,12 @@ from ml_collections import ConfigDict
 from transformer.data.pairs import Pair
 from transformer.data.tokenizer import UNK_ID
 from transformer.decoding.search import PENALTIES
-from transformer.errors import UserError
 from transformer.model.build import has_cross_attention
 from transformer.runs.run import TrainedRun
 from ..display.labels import visible
 from ..display.web_page import shortened
 from .table import Table
-from .texts import read_columns, read_lines
+from .tasks import read_columns, read_lines
 
 SAMPLES, WORST, ERRORS, MISTAKES = 5, 6, 3, 10  # texts shown
 MAX_TEXT_LENGTH = 600  # characters of a text shown
@@ -67,14 +66,6 @@ class Sentence(NamedTuple):
     chrf: float  # of the translation, from 0 to 100
     log_prob: float  # of the translation, in nats
     tokens: int  # of the translation with its end-of-sentence; 0 for a blank line
-
-
-class Reference(NamedTuple):
-    """The score of a reference translation under the model."""
-
-    log_prob: float  # in nats
-    tokens: int  # including the end-of-sentence
-    is_found: bool  # whether the translation has the same tokens, even if the texts differ
 
 
 class Judged(NamedTuple):
@@ -142,8 +133,7 @@ def _errors(
     title = "Search errors and model errors"
     if trained is None:
         return Group("errors", title, [f"References are not scored: {missing}"])
-    references = score_references(trained, sentences)
-    judged = judge(sentences, references, decode)
+    judged = judge(trained, sentences, decode)
     penalty = decode.length_penalty
     penalty += "" if penalty == "none" else f", alpha {decode.alpha}"
     notes = [
@@ -254,11 +244,6 @@ def read_sentences(folder: Path, split: str) -> list[Sentence]:
     texts = [read_lines(place / f"{name}.txt") for name in names]
     rows = [line.split("\t") for line in read_lines(place / f"{split}.scores.tsv")]
     numbers = [(float(log_prob), int(tokens)) for log_prob, tokens in rows]
-    if len({len(lines) for lines in (*texts, numbers)}) > 1:
-        raise UserError(
-            f"the files translations/{split}.* do not belong together: --mode=evaluate writes them "
-            "again"
-        )
     metric, sentences = sacrebleu.CHRF(), []
     for n, (score, text, source, first, *more) in enumerate(zip(numbers, *texts, strict=True), 1):
         references = [first, *filter(None, more)]  # a missing reference is an empty line
@@ -268,11 +253,17 @@ def read_sentences(folder: Path, split: str) -> list[Sentence]:
     return sentences
 
 
-def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list[Reference | None]:
-    """Returns the score of each reference, None if the search cannot produce it.
+def judge(trained: TrainedRun, sentences: Sequence[Sentence], decode: ConfigDict) -> list[Judged]:
+    """Returns the sentences whose translation can be judged, with their kind of error.
 
-    It cannot if the reference or its source is too long to be read whole, or if the reference has
-    an unknown token, which a search never generates.
+    A translation that equals its reference is `EXACT`. Otherwise it is a `SEARCH` error if the
+    reference scores higher by more than rounding, since the search should have preferred it; if
+    not, a `MODEL` error. Search errors that the reference does not reveal are not counted. Left out
+    are sentences whose reference the search cannot produce: it or its source is too long to be read
+    whole, or it has an unknown token.
+
+    Source: Stahlberg and Byrne 2019, "On NMT Search Errors and Model Errors: Cat Got Your
+    Tongue?", who find all search errors by exact search.
     """
     predictor = trained.predictor
     _, sources, references, translations, *_ = map(list, zip(*sentences, strict=True))
@@ -285,33 +276,15 @@ def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list
     ]
     texts = [text if fits else "" for text, fits in zip(references, usable, strict=True)]
     scores = predictor.score(trained.variables, sources, texts)
-    return [
-        Reference(*score, is_found=target == output) if fits else None
-        for score, target, output, fits in zip(scores, ids, written, usable, strict=True)
-    ]
-
-
-def judge(
-    sentences: Sequence[Sentence], references: Sequence[Reference | None], decode: ConfigDict
-) -> list[Judged]:
-    """Returns the sentences that have a translation to judge, with their kind of error.
-
-    A translation that equals its reference is `EXACT`. Otherwise it is a `SEARCH` error if the
-    reference scores higher by more than rounding, since the search should have preferred it; if
-    not, a `MODEL` error. Search errors that the reference does not reveal are not counted.
-
-    Source: Stahlberg and Byrne 2019, "On NMT Search Errors and Model Errors: Cat Got Your
-    Tongue?", who find all search errors by exact search.
-    """
     judged = []
-    for sentence, reference in zip(sentences, references, strict=True):
-        if not sentence.tokens or reference is None:
-            continue
-        ours, theirs = (penalised(e.log_prob, e.tokens, decode) for e in (sentence, reference))
-        kind = SEARCH if theirs - ours > LEAD * max(1.0, abs(ours)) else MODEL
-        if reference.is_found or sentence.translation == sentence.reference:
-            kind = EXACT
-        judged.append(Judged(sentence, ours, theirs, kind))
+    for i, (sentence, score) in enumerate(zip(sentences, scores, strict=True)):
+        if usable[i] and sentence.tokens:
+            ours = penalised(sentence.log_prob, sentence.tokens, decode)
+            theirs = penalised(score[0], score[1], decode)
+            kind = SEARCH if theirs - ours > LEAD * max(1.0, abs(ours)) else MODEL
+            if ids[i] == written[i] or translations[i] == references[i]:
+                kind = EXACT
+            judged.append(Judged(sentence, ours, theirs, kind))
     return judged
 
 

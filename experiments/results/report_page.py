@@ -6,24 +6,21 @@ data.
 
 import base64
 import dataclasses
-import io
 import json
 import re
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from ml_collections import ConfigDict
-from PIL import Image
+from typing import Any
 
 from transformer import tasks
 from transformer.data.pictures.sources import CAPTIONS
 from transformer.errors import UserError
-from transformer.runs import json_files
+from transformer.files import read_file
+from transformer.runs import run as runs
 from transformer.runs.run import REPORT, Run, TrainedRun
 from transformer.runs.workdir import load_config
-from ..display import web_page
+from ..display import training_curves, web_page
 from . import outputs, run_tables
 from .outputs import Group
 from .tasks import REGISTRY
@@ -43,18 +40,6 @@ PICTURES = {
     "positions/*.png": "Positional encodings",
     "embeddings/*.png": "Token embeddings",
 }
-# Exceptions of Pillow for broken pictures, and for pictures too large to open.
-UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
-DRAWN, SHOWN = 200, 110  # pixels per inch of a drawn picture, and of the shown one
-
-
-class Picture(NamedTuple):
-    """A picture embedded in the page, and its size in pixels."""
-
-    source: str
-    caption: str
-    width: int
-    height: int
 
 
 def report(run: Run) -> Iterable[Path]:
@@ -87,17 +72,23 @@ def write(run: Run, results: dict[str, Any], trained: TrainedRun | None, missing
       missing: the reason, for the reader, if it is not available.
     """
     config, folder = run.config, run.folder
-    recorded = json_files.read_run(folder)
+    recorded = runs.read_run(folder)
     environment, data = recorded.get("environment"), recorded.get("data")
     # The report shows the saved config: the flags of a mode do not change the training.
     recorded = load_config(folder)
     differing = run_tables.differing(recorded)
     split = run_tables.main_split(results)
-    behaviour = json_files.read_results(folder / "evaluations/behaviour/results.json") or {}
+    behaviour = runs.read_results(folder / "evaluations/behaviour/results.json") or {}
     if behaviour.get("step") != results["step"]:  # scores of other weights
         behaviour = {}
-    pictures, damaged = _pictures(folder / "figures")
     task, decode = tasks.REGISTRY[config.task], run_tables.decode_of(config.decode, results)
+    try:
+        if name := runs.damaged_text(folder, results):
+            raise UserError(f"{name} is damaged: --mode=evaluate writes it again")
+        write_groups = outputs.REGISTRY[REGISTRY[config.task].made]
+        groups = write_groups(decode, folder, split, trained, missing)
+    except (UserError, ValueError) as error:  # columns of a foreign file may be wrong
+        groups = [Group("samples", "Texts", [str(error)])]
     return web_page.write_page(
         folder / REPORT,
         "report.html",
@@ -110,16 +101,14 @@ def write(run: Run, results: dict[str, Any], trained: TrainedRun | None, missing
         main_score=run_tables.main_score(config.task, results),
         scores=run_tables.score_table(config.task, results),
         classes=run_tables.class_table(results[split]),
-        kinds=run_tables.kind_table(results[split]),
         split=split,
         behaviour=run_tables.behaviour_table(behaviour),
         signatures=run_tables.signatures(results),
         costs=run_tables.cost_table(results, task.unit),
         curves=_curves(folder / "metrics.jsonl"),
         decoding=run_tables.decode_table(decode, config.task),
-        groups=_groups(run, decode, results, trained, missing),
-        pictures=pictures,
-        damaged=damaged,
+        groups=groups,
+        pictures=_pictures(folder / "figures"),
         pages=[str(page.relative_to(folder)) for page in sorted(folder.glob("figures/**/*.html"))],
         data=data and run_tables.data_tables(data),
         preview=data and data.get("preview"),
@@ -130,60 +119,26 @@ def write(run: Run, results: dict[str, Any], trained: TrainedRun | None, missing
     )
 
 
-def _groups(
-    run: Run,
-    decode: ConfigDict,
-    results: dict[str, Any],
-    trained: TrainedRun | None,
-    missing: str,
-) -> list[Group]:
-    folder, split = run.folder, run_tables.main_split(results)
-    try:
-        if name := json_files.damaged_text(folder, results):
-            raise UserError(f"{name} is damaged: --mode=evaluate writes it again")
-        groups = outputs.REGISTRY[REGISTRY[run.config.task].made]
-        return groups(decode, folder, split, trained, missing)
-    except UserError as error:
-        return [Group("samples", "Texts", [str(error)])]
-
-
 def _curves(metrics: Path) -> Any:
     """Returns the training curves in the page's colours, or a line of text if there are none."""
-    from ..display import training_curves  # matplotlib takes a third of a second
-
     caption = "Loss, scores and learning rate over the steps of the training"
     try:
         figure = training_curves.build_figure(training_curves.read_curves(metrics), metrics.name)
     except ValueError as error:  # the folder was copied without its metrics
         return f"No curves: {error}"
-    return web_page.figure_svg(figure, "curves", caption, web_page.THEME_COLOURS)
+    return web_page.figure_svg(figure, "curves", caption)
 
 
-def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:
-    """Returns the pictures, and the names of those that cannot be read."""
+def _pictures(figures: Path) -> dict[str, str]:
+    """Returns a run's pictures as URLs, by caption, in the order of the numbers in their names."""
 
     def place(path: Path) -> str:
         return re.sub(r"\d+", lambda number: number[0].zfill(9), path.name)  # strip_2 < strip_10
 
-    shown, damaged = [], []
+    pictures = {}
     for pattern, caption in PICTURES.items():
         for path in sorted(figures.glob(pattern), key=place):
             name = f": {path.stem.replace('_', ' ')}" if "*" in pattern else ""
-            try:
-                shown.append(_picture(path, caption + name))
-            except UNREADABLE:
-                damaged.append(str(path.relative_to(figures.parent)))
-    return shown, damaged
-
-
-def _picture(path: Path, caption: str) -> Picture:
-    """Returns a picture for the page; raises one of `UNREADABLE` if it is damaged."""
-    # PNG alone, whatever the file's name: formats such as PostScript are programs.
-    with Image.open(path, formats=["PNG"]) as image:
-        # Colours stand for numbers: this method keeps each one close, in a third of the bytes.
-        picture = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
-    width, height = (round(side * SHOWN / DRAWN) for side in picture.size)
-    small = io.BytesIO()
-    picture.save(small, "PNG", optimize=True)
-    source = f"data:image/png;base64,{base64.b64encode(small.getvalue()).decode('ascii')}"
-    return Picture(source, caption, width, height)
+            data = base64.b64encode(read_file(path)).decode("ascii")
+            pictures[caption + name] = f"data:image/png;base64,{data}"
+    return pictures

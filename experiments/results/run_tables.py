@@ -14,12 +14,12 @@ from transformer.config.keys import having
 from transformer.data.held_out import is_split
 from transformer.files import LAUNCH
 from transformer.metrics.registry import COUNTS
-from transformer.runs.json_files import first_scores, start_line
+from transformer.runs.run import first_scores, start_line
 from .table import Table, with_interval
 from .tasks import NO_KINDS, REGISTRY, Measure
 
 SECONDS = Measure("seconds", "seconds to score", format=",.1f")
-DECODE, WEIGHTS, START = "decode", "weights", "init_from"  # keys of results.json
+DECODE, START = "decode", "init_from"  # keys of results.json
 BEHAVIOUR = "behaviour"  # name of an evaluation, and the key of its results
 MARKS = {"±": "± is half a 95% bootstrap interval", "(": "brackets have a 95% interval (Wilson)"}
 
@@ -135,17 +135,6 @@ def class_table(scores: dict[str, Any]) -> Table | None:
     ]
     head = ["class", "precision (%)", "recall (%)", "F1 (%)", "AUC (%)", "texts"]
     return Table("Classes", head, rows)
-
-
-def kind_table(scores: dict[str, Any]) -> Table | None:
-    """Returns the accuracy by kind of text, and how well the best head points, if it is known."""
-    kinds = [n for n in scores if n.startswith("accuracy_") and not n.endswith(NO_KINDS)]
-    names = {kind: kind.removeprefix("accuracy_").replace("_", " ") for kind in kinds}
-    if "pointing_head" in scores:
-        layer, head = scores["pointing_head"]
-        names["pointing_accuracy"] = f"layer {layer}, head {head} points at what matters"
-    rows = [[text, f"{100 * scores[name]:.1f}"] for name, text in names.items()]
-    return Table("Accuracy by kind", ["kind", "accuracy (%)"], rows) if rows else None
 
 
 # -- text

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from transformer import variants
 from transformer.config import flatten
 from transformer.config.keys import having
 from transformer.errors import UserError, one_line, shorten
@@ -41,12 +40,6 @@ def read_systems(flag: str, test_set: str | None) -> Comparison:
     folders = [folder for system in folders_of.values() for folder in system]
     runs = {folder: Run(folder) for folder in folders}
     task = runs[folders[0]].config.task
-    for folder, run in runs.items():
-        if run.config.task != task:
-            raise UserError(
-                f"{folders[0]} and {folder} are of different tasks, {task} and {run.config.task}: "
-                "compare runs of one task"
-            )
     for first, *others in folders_of.values():
         for folder in others:
             _check_same_setting(runs[first], runs[folder])
@@ -120,8 +113,6 @@ def _check_same_setting(first: Run, other: Run) -> None:
     """Raises UserError unless two runs of a system differ in nothing but their seed."""
     ours, theirs = flatten(first.config), flatten(other.config)
     keys = [key for key in ours if ours[key] != theirs[key] and key not in FREE_KEYS]
-    files, others = variants.read(first.folder), variants.read(other.folder)
-    keys += [f"the file of {n!r}" for n in files if files[n][-64:] != others.get(n, files[n])[-64:]]
     if keys:
         raise UserError(
             f"{first.folder} and {other.folder} are not seeds of one setting: they differ in "
@@ -131,7 +122,7 @@ def _check_same_setting(first: Run, other: Run) -> None:
 
 def _read_run(run: Run, measures: TaskMeasures, test_set: str | None) -> ScoredRun:
     """Returns a finished run with its outputs on a test set and their scores."""
-    folder = run.folder
+    folder, data = run.folder, run.config.data
     place = folder if test_set is None else folder / workdir.EVALUATIONS / test_set
     path = place / "results.json"
     if test_set is not None and not path.exists():
@@ -151,7 +142,7 @@ def _read_run(run: Run, measures: TaskMeasures, test_set: str | None) -> ScoredR
         )
     if "test" not in results:
         raise UserError(f"{path} has no scores of a test set: there is nothing to compare")
-    scored_run = read_texts(ScoredRun(folder, results), place, measures, run.config.data)
+    scored_run = read_texts(ScoredRun(folder, results), place, measures, data)
     if not measures.all_texts:  # not all texts have outputs: score only those that do
         for name, of_sums in measures.of_sums.items():
             results["test"][name] = score_of(scored_run.counts[name], of_sums)

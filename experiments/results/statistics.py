@@ -206,9 +206,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, (count - rank) * p_values[i])
         corrected[i] = min(1.0, largest)
     return corrected
-
-
-def p_text(p_value: float) -> str:
-    """Returns a p-value with three decimals."""
-    text = f"{p_value:.3f}"
-    return "<0.001" if text == "0.000" else text

@@ -13,12 +13,11 @@ from ml_collections import ConfigDict
 
 from transformer.errors import ENDS_OF_LINES, UserError
 from transformer.files import read_json
-from transformer.runs.json_files import damaged_text
+from transformer.runs.run import damaged_text
 from ..display.training_curves import Curve, read_curves
 from . import statistics
 from .statistics import Difference, Scores, Spread, scores_of_counts
-from .tasks import REGISTRY, Measure, TaskMeasures
-from .texts import Counts, Texts, count_words, read_counts
+from .tasks import REGISTRY, Counts, Measure, TaskMeasures, Texts, count_words, read_counts
 
 SPLIT_ORDER = ("test", "validation", "length_generalization")  # the order in tables
 SEED = "seed"  # runs that differ in nothing else are repetitions of one setting
@@ -36,8 +35,8 @@ class SweepTrial(NamedTuple):
     number: int  # from 0, in the order of the plan
     values: dict[str, Any]  # by dotted config key: {"model.positions": "split", "seed": 1}
     folder: Path
-    # complete, failed, pruned, waiting or running; or changed, if its run was trained again with
-    # other settings or if its config cannot be read
+    # complete, failed, pruned, waiting or running; repeated, if a search drew it again; or changed,
+    # if its run was trained again with other settings or if its config cannot be read
     state: str
     note: str = ""  # why it failed, or what changed
 
@@ -83,13 +82,6 @@ class System:
     values: dict[str, Any] = dataclasses.field(default_factory=dict)
     # Incomplete trials of other seeds.
     others: list[SweepTrial] = dataclasses.field(default_factory=list)
-    # Complete trials that repeat an earlier seed, as a search may draw them: the training is the
-    # same, so they are left out of the spread over seeds.
-    repeats: list[ScoredRun] = dataclasses.field(default_factory=list)
-
-    def has_seed(self, seed: Any) -> bool:
-        """Returns whether a trial with this seed is complete."""
-        return any(run.trial is not None and run.trial.seed == seed for run in self.runs)
 
     @property
     def lost(self) -> list[SweepTrial]:
@@ -122,11 +114,6 @@ class Comparison:
     trials: Sequence[SweepTrial] = ()  # all trials of a sweep, else empty
     vocabularies: str = ""  # names of two language models whose vocabularies differ
 
-    @functools.cached_property
-    def keys(self) -> list[str]:
-        """The keys that the systems set."""
-        return list(dict.fromkeys(key for system in self.systems for key in system.values))
-
     @property
     def runs(self) -> list[ScoredRun]:
         """The runs of all systems, one system after another."""
@@ -156,8 +143,8 @@ class Comparison:
         """The differences in the main metric."""
         return self.differences[self.metrics[0]]
 
-    def compare(self, metric: str, rows: Any = slice(None)) -> list[Difference | None]:
-        """Returns the difference of each system to the baseline on the texts in these rows.
+    def compare(self, metric: str) -> list[Difference | None]:
+        """Returns the difference of each system to the baseline.
 
         None for the baseline, and if the system or the baseline has lost (pruned or failed) seeds:
         the mean of the remaining ones is biased.
@@ -167,14 +154,14 @@ class Comparison:
             return [None] * len(systems)
         is_compared = [system is not base and not system.lost for system in systems]
         compared = itertools.compress(systems, is_compared)
-        baseline, *others = [self._scores(each, metric, rows) for each in (base, *compared)]
+        baseline, *others = [self._scores(each, metric) for each in (base, *compared)]
         differences = iter(statistics.compare_scores(baseline, others))
         return [next(differences) if each else None for each in is_compared]
 
-    def _scores(self, system: System, metric: str, rows: Any) -> Scores:
-        """Returns the scores of a system's runs on the texts in these rows, or on all texts."""
+    def _scores(self, system: System, metric: str) -> Scores:
+        """Returns the scores of a system's runs."""
         if metric in system.runs[0].counts:
-            counts = [run.counts[metric][rows] for run in system.runs]
+            counts = [run.counts[metric] for run in system.runs]
             return scores_of_counts(counts, self.measures.of_sums[metric])
         path = self.measures.measure(metric).path
         return Scores([score for run in system.runs if (score := run.score(path)) is not None])
@@ -199,7 +186,7 @@ def read_texts(
 
     The tags that its `config.data` puts before sources are not part of the test set.
     """
-    counts, texts = read_counts(place, run.results), measures.read(place, data)
+    counts, texts = read_counts(place), measures.read(place, data)
     inputs, *_ = texts.shown.values()
     return run._replace(texts=texts, lengths=count_words(inputs), counts=counts)
 
@@ -281,7 +268,7 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
             raise UserError(f"{names} have different signatures of {signatures}: such {APART}")
         only = (BITS_PER_BYTE,)  # the vocabularies of the language models differ
         measures = dataclasses.replace(
-            measures, main_metric=BITS_PER_BYTE, panels=only, curves=only, curves_note=""
+            measures, main_metric=BITS_PER_BYTE, panels=only, curves=only
         )
     systems = _settings(_with_texts(runs, measures), trials)
     marked = [trial.setting for trial in trials if trial.number == baseline]
@@ -292,19 +279,16 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
 
 def _settings(runs: Sequence[ScoredRun], trials: Sequence[SweepTrial]) -> list[System]:
     """Returns the settings that have complete trials, each with its seeds."""
+    read = {run.trial.number: run for run in runs if run.trial}
+    settings: dict[str, list[SweepTrial]] = {}
+    for trial in trials:  # a value may be a list, which is not hashable
+        settings.setdefault(repr(sorted(trial.setting.items())), []).append(trial)
     systems: list[System] = []
-    for run in runs:
-        assert run.trial is not None
-        # A value may be a list, which is not hashable.
-        if same := [system for system in systems if system.values == run.trial.setting]:
-            [system] = same
-            (system.repeats if system.has_seed(run.trial.seed) else system.runs).append(run)
-        else:
-            systems.append(System("", [run], run.trial.setting))
-    for trial, system in itertools.product(trials, systems):
-        is_other = trial.state != "complete" and system.values == trial.setting
-        if is_other and not system.has_seed(trial.seed):
-            system.others.append(trial)
+    for same in settings.values():
+        if complete := [read[trial.number] for trial in same if trial.number in read]:
+            seeds = [run.trial.seed for run in complete if run.trial]
+            others = [t for t in same if t.state != "complete" and t.seed not in seeds]
+            systems.append(System("", complete, same[0].setting, others))
     keys = list(dict.fromkeys(key for system in systems for key in system.values))
     first = systems[0].values
     varied = [k for k in keys if any(s.values.get(k) != first.get(k) for s in systems)] or keys
@@ -315,10 +299,7 @@ def _with_texts(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[Score
     """Returns the runs of trials with their texts and validation curves."""
     complete: list[ScoredRun] = []
     for run in runs:
-        try:
-            run = run._replace(curves=validation_curves(run.folder, measures.curves))
-        except ValueError as error:
-            raise UserError(f"{error}: restore it") from None
+        run = run._replace(curves=validation_curves(run.folder, measures.curves))
         if measures.all_texts:
             run = read_texts(run, run.folder, measures, None)
             if complete:
@@ -329,6 +310,9 @@ def _with_texts(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[Score
 
 
 def validation_curves(folder: Path, names: Sequence[str]) -> dict[str, Curve]:
-    """Returns a run's validation curves; see `read_curves`."""
-    curves = read_curves(folder / "metrics.jsonl", tuple(names))
+    """Returns a run's validation curves; none if its folder was copied without the metrics."""
+    try:
+        curves = read_curves(folder / "metrics.jsonl", tuple(names))
+    except ValueError:
+        return {}
     return {name: curve for (name, split), curve in curves.items() if split != "train"}

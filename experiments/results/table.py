@@ -1,7 +1,6 @@
-"""Tables of results: printed, as Markdown and as CSV."""
+"""The results of a sweep or comparison: tables, printed, as Markdown, as CSV and as a page."""
 
 import csv
-import dataclasses
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,18 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import rich.table
 
-from transformer.data.held_out import COPY_PREFIX, is_split
-from transformer.errors import ENDS_OF_LINES, markdown_text
+from transformer.data.held_out import is_split
+from transformer.errors import markdown_text
 from transformer.metrics.registry import find
+from ..display import web_page
 from ..process.text_io import print_table
-from .statistics import CONFIDENCE, Difference, Spread, p_text, spread
+from .figures import Captioned
+from .notes import write_notes
+from .statistics import CONFIDENCE, Difference, Spread
 from .systems import SPLIT_ORDER, Comparison, SweepTrial, System, short_names, value_text
 from .tasks import Measure
 
 NONE = "-"  # a missing number in a cell
 INTERVAL = f"{CONFIDENCE:.0%} interval"
 COSTS = (
-    Measure("tokens_per_second", "tokens/s", format=",.0f", spread=False),
     Measure("wall_seconds", "minutes", 1 / 60, ",.1f", spread=False),
     Measure("parameters", "parameters", format=",.0f", spread=False),
     Measure("flops_per_token", "GFLOP/token", 1e-9, ",.3g", spread=False),
@@ -41,9 +42,53 @@ class Table(NamedTuple):
     marked: int | None = None  # the index of a highlighted row, the baseline's
 
 
-def one_line(text: str) -> str:
-    """Returns the text without line breaks."""
-    return " ".join(ENDS_OF_LINES.sub(" ", text).split())
+class Results(NamedTuple):
+    """The results of a comparison as text."""
+
+    title: str
+    command: str  # the command that reproduces the results
+    tables: Sequence[Table]
+    notes: Sequence[str]
+    signatures: Mapping[str, str]  # by the titles of scores
+    missing: Sequence[str]  # a line for each trial that is missing from the table
+
+    def to_page(self, figures: Mapping[str, Captioned], **more: Any) -> str:
+        """Returns a page with the results and figures.
+
+        Args:
+          more: `progress`, a line with which the page reloads itself; `changes`, the texts that
+            changed, with `measure`, `noun` and `baseline`, see `results.html`.
+        """
+        drawn = [
+            (web_page.figure_svg(figure, name, caption), caption)
+            for name, (figure, caption) in figures.items()
+        ]
+        values = {"progress": "", "changes": (), **self._asdict(), **more}
+        return web_page.render("results.html", figures=drawn, **values)
+
+    def to_markdown(self) -> str:
+        """Returns the results as Markdown."""
+        parts = [f"# {markdown_text(self.title)}", f"```\n{' '.join(self.command.split())}\n```"]
+        for table in self.tables:
+            parts += [f"{table.caption}:" if table.caption else "", markdown_table(table)]
+        parts += map(markdown_text, self.notes)
+        parts.append("\n".join(f"- {name}: `{text}`" for name, text in self.signatures.items()))
+        if self.missing:
+            lines = (f"- {markdown_text(line)}" for line in self.missing)
+            parts.append("Not in the table:\n\n" + "\n".join(lines))
+        return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def describe(comparison: Comparison, title: str, command: str) -> Results:
+    """Returns the results of a comparison as text."""
+    return Results(
+        title,
+        command,
+        build_tables(comparison),
+        write_notes(comparison),
+        list_signatures(comparison),
+        list_missing(comparison.trials),
+    )
 
 
 def markdown_table(table: Table) -> str:
@@ -56,26 +101,6 @@ def markdown_table(table: Table) -> str:
     ruler = ("---" if column < table.names else "---:" for column, _ in enumerate(table.head))
     rows = [line(row, "**" * (number == table.marked)) for number, row in enumerate(table.rows)]
     return "\n".join([line(table.head), f"| {' | '.join(ruler)} |", *rows])
-
-
-def to_markdown(
-    title: str,
-    command: str,
-    tables: Sequence[Table],
-    notes: Iterable[str],
-    signatures: Mapping[str, str],
-    missing: Sequence[str] = (),
-) -> str:
-    """Returns results as Markdown."""
-    parts = [f"# {markdown_text(title)}", f"```\n{one_line(command)}\n```"]
-    for table in tables:
-        parts += [f"{table.caption}:" if table.caption else "", markdown_table(table)]
-    parts += map(markdown_text, notes)
-    parts.append("\n".join(f"- {name}: `{text}`" for name, text in signatures.items()))
-    if missing:
-        lines = (f"- {markdown_text(line)}" for line in missing)
-        parts.append("Not in the table:\n\n" + "\n".join(lines))
-    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def with_interval(text: str, interval: Any, show: Callable[[float], str]) -> str:
@@ -107,7 +132,8 @@ def _difference_cells(difference: Difference | None, measure: Measure) -> list[s
         return [show(difference.mean), *[NONE] * 3]
     interval = f"{show(difference.low)} to {show(difference.high)}"
     detectable = show(difference.detectable)[1:]
-    return [show(difference.mean), interval, p_text(difference.corrected), detectable]
+    p = "<0.001" if difference.corrected < 0.0005 else f"{difference.corrected:.3f}"
+    return [show(difference.mean), interval, p, detectable]
 
 
 def build_tables(comparison: Comparison) -> list[Table]:
@@ -118,8 +144,8 @@ def build_tables(comparison: Comparison) -> list[Table]:
             score_table(comparison, name)._replace(caption=measures.measure(name, panel=True).title)
             for name in comparison.metrics
         ]
-    speed = dataclasses.replace(COSTS[0], title=f"{measures.unit}/s")
-    further = [*comparison.scores[1:], speed, *COSTS[1:]]
+    speed = Measure("tokens_per_second", f"{measures.unit}/s", format=",.0f", spread=False)
+    further = [*comparison.scores[1:], speed, *COSTS]
     return [score_table(comparison, name, further) for name in comparison.metrics]
 
 
@@ -128,7 +154,8 @@ def score_table(comparison: Comparison, metric: str, further: Sequence[Measure] 
 
     Columns without any number are left out.
     """
-    systems, keys = comparison.systems, short_names(comparison.keys)
+    systems = comparison.systems
+    keys = short_names(list(dict.fromkeys(key for system in systems for key in system.values)))
     main = comparison.measures.measure(metric)
     columns = {
         name: [value_text(s.values[key]) if key in s.values else NONE for s in systems]
@@ -191,7 +218,7 @@ def list_missing(trials: Iterable[SweepTrial]) -> list[str]:
     return [
         f"trial {trial.number}, {trial.state}: "
         + (", ".join(f"{k}={value_text(v)}" for k, v in trial.values.items()) or "as configured")
-        + (f" ({one_line(trial.note)})" if trial.note else "")
+        + (f" ({trial.note})" if trial.note else "")
         for trial in trials
         if trial.state != "complete"
     ]
@@ -202,8 +229,7 @@ def to_csv(sweep: Comparison) -> str:
 
     The columns from `p_raw` on belong to the comparison of the trial's whole setting.
     """
-    runs = [run for system in sweep.systems for run in (*system.runs, *system.repeats)]
-    results = {run.trial.number: run.results for run in runs if run.trial}
+    results = {run.trial.number: run.results for run in sweep.runs if run.trial}
     keys = dict.fromkeys(key for trial in sweep.trials for key in trial.values)
     parts = (name for each in results.values() for name in each if is_split(name))
     scores = dict.fromkeys(
@@ -213,18 +239,11 @@ def to_csv(sweep: Comparison) -> str:
         for name, value in (each.get(split) or {}).items()
         if not isinstance(value, dict | list) or name.endswith("_ci")
     )
-    tests = {
-        run.trial.number: [
-            difference.p_value,
-            difference.corrected,
-            difference.detectable,
-            difference.signature,
-        ]
-        for system, difference in zip(sweep.systems, sweep.main_differences, strict=True)
-        if difference and difference.has_interval
-        for run in system.runs
-        if run.trial
-    }
+    tests = {}
+    for system, each in zip(sweep.systems, sweep.main_differences, strict=True):
+        if each and each.has_interval:
+            numbers = [each.p_value, each.corrected, each.detectable, each.signature]
+            tests |= {run.trial.number: numbers for run in system.runs if run.trial}
     titles = [f"{split}_{name}" for split, name in scores]
     rows = [["number", *keys, "state", *titles, *RUN_COLUMNS, *TEST_COLUMNS]]
     for trial in sweep.trials:
@@ -236,33 +255,3 @@ def to_csv(sweep: Comparison) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
-
-
-def mean_text(numbers: Sequence[float], form: str) -> str:
-    """Returns the mean of numbers, and their standard deviation if there are several."""
-    numbers_spread = spread(numbers)
-    text = format(numbers_spread.mean, form)
-    return f"{text} ± {format(numbers_spread.deviation, form)}" if len(numbers) > 1 else text
-
-
-def copies_tables(systems: Sequence[System]) -> list[Table]:
-    """Returns tables of mean BLEU, and its ratio, on perturbed copies that all runs have."""
-    first, *others = (run.results for system in systems for run in system.runs)
-    shared = [
-        name
-        for name, copy in first.items()
-        if name.startswith(COPY_PREFIX)
-        and all(each.get(name, {}).get("sentences") == copy["sentences"] for each in others)
-    ]
-    caption = "BLEU of perturbed copies of the test set (ratio to the same sentences as they were)"
-
-    def mean(system: System, name: str, score: str) -> str:
-        copies = [run.results[name] for run in system.runs]
-        numbers = [copy[score] for copy in copies if score in copy]
-        return format(spread(numbers).mean, find(score).format) if numbers else NONE
-
-    rows = [
-        [s.name, *(f"{mean(s, name, 'bleu')} ({mean(s, name, 'clean_ratio')})" for name in shared)]
-        for s in systems
-    ]
-    return [Table(caption, ["system", *shared], rows)] if shared else []

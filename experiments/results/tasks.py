@@ -1,21 +1,147 @@
-"""The measures by which systems of each task are compared; a task is an entry of `REGISTRY`."""
+"""The measures by which systems of each task are compared, and the texts behind their scores.
+
+A task is an entry of `REGISTRY`.
+"""
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import sacrebleu
+from jaxtyping import Float, Int, Int64, Real
+from ml_collections import ConfigDict
 
 from transformer import tasks
+from transformer.data import documents
+from transformer.data.corpora import Tagger
+from transformer.errors import UserError
+from transformer.files import open_arrays, read_file
 from transformer.metrics.registry import SWEEPS, Metric, find, metrics_of
-from . import texts
+from transformer.runs.run import SCORES
+from transformer.tasks.base import PICTURES
 from .statistics import OfSums, ratio_of_sums
-from .texts import Texts
 
+TRANSLATIONS, SOURCES, REFERENCES = (
+    f"translations/test{part}.txt" for part in ("", ".source", ".reference")
+)
+FURTHER_REFERENCES = "translations/test.reference.{}.txt"  # from 1
+PREDICTIONS, LIKELIHOODS = "predictions/test.tsv", "likelihoods/test.tsv"
+COLUMNS = 4  # class, predicted class, probability, text; or log-probability, tokens, bytes, text
+MAX_BUCKETS = 5
+MAX_TEXTS = 2**30  # bytes of the outputs on a test set
 # Suffix of a path that stands for all numbers whose path starts the same way; its title has {}
 # for the rest of the path.
 ANY = "*"
 NO_KINDS = ("_signature", "_ci")  # suffixes of names that describe another number
+
+Counts = Real[np.ndarray, "texts n"]
+
+
+# -- texts of a test set, and the counts behind scores
+
+
+def unreadable(path: Path, reason: object) -> UserError:
+    """Returns the error for a missing or damaged file of a run."""
+    reason = reason.strerror if isinstance(reason, OSError) else reason
+    return UserError(f"{path} cannot be read ({reason}): --mode=evaluate writes it again")
+
+
+class Texts(NamedTuple):
+    """The texts of a test set and the outputs of a run for them, in their order."""
+
+    given: dict[str, list[str]]  # lines that must be equal in all runs, by file
+    shown: dict[str, list[str]]  # lines of an example, equal in all runs, by name; inputs first
+    outputs: list[str]  # as shown to the reader
+
+
+def read_lines(path: Path) -> list[str]:
+    """Returns the lines of a file that a run wrote, without line breaks."""
+    try:
+        # Bytes: a text may hold characters that text mode and `splitlines` take for line ends.
+        text = read_file(path, MAX_TEXTS).decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from None
+    return text.removesuffix("\n").split("\n")
+
+
+def read_columns(path: Path) -> list[list[str]]:
+    """Returns the columns of a table that a run wrote; the last one is text, and may have tabs."""
+    rows = [line.split("\t", COLUMNS - 1) for line in read_lines(path)]
+    return list(map(list, zip(*rows, strict=True)))
+
+
+def read_translations(folder: Path, data: ConfigDict | None) -> Texts:
+    """Returns the texts of a translator; tags of `config.data` are not part of its test set."""
+    names = [SOURCES, REFERENCES]
+    further = (FURTHER_REFERENCES.format(number) for number in itertools.count(1))
+    names += itertools.takewhile(lambda name: (folder / name).exists(), further)
+    given = {name: read_lines(folder / name) for name in names}
+    if data is not None:
+        split = Tagger(data, None).split
+        given[SOURCES] = [split(source)[1].lstrip() for source in given[SOURCES]]
+    sources, first, *more = given.values()
+    shown = {"source": sources, "reference": first}
+    shown |= {f"reference {n}": lines for n, lines in enumerate(more, 2)}
+    return Texts(given, shown, read_lines(folder / TRANSLATIONS))
+
+
+def read_predictions(folder: Path, data: ConfigDict | None) -> Texts:
+    """Returns the texts of a classifier."""
+    truth, predicted, probabilities, texts = read_columns(folder / PREDICTIONS)
+    given = [f"{label}\t{text}" for label, text in zip(truth, texts, strict=True)]
+    outputs = [f"{label} ({p})" for label, p in zip(predicted, probabilities, strict=True)]
+    return Texts({PREDICTIONS: given}, {"text": texts, "class": truth}, outputs)
+
+
+def read_likelihoods(folder: Path, data: ConfigDict | None) -> Texts:
+    """Returns the segments of a language model, and their scores as text."""
+    log_probs, tokens, _, texts = read_columns(folder / LIKELIHOODS)
+    outputs = [f"{-float(n):.2f} nats, {t} tokens" for n, t in zip(log_probs, tokens, strict=True)]
+    return Texts({LIKELIHOODS: texts}, {"text": texts}, outputs)
+
+
+def read_counts(folder: Path) -> dict[str, Counts]:
+    """Returns the counts of each text by metric; their sums give the score of the test set."""
+    path = folder / SCORES
+    try:
+        with open_arrays(path) as arrays:
+            return dict(arrays)
+    except ValueError as error:
+        raise unreadable(path, error) from None
+
+
+def count_words(texts: Iterable[str]) -> Int64[np.ndarray, "texts"]:
+    """Returns the number of words of each text."""
+    return np.array([*map(documents.count_words, texts)], np.int64)
+
+
+def bleu_of_sums(sums: Real[np.ndarray, "corpora 10"]) -> Float[np.ndarray, "corpora"]:
+    """Returns BLEU, 0 to 100, of each corpus with these sums of counts."""
+    bleu = functools.partial(sacrebleu.BLEU.compute_bleu, smooth_method="exp")
+    return np.array([bleu(row[2:6], row[6:], *row[:2]).score for row in sums.tolist()])
+
+
+def chrf_of_sums(sums: Real[np.ndarray, "corpora 18"]) -> Float[np.ndarray, "corpora"]:
+    """Returns chrF, 0 to 100, of each corpus with these sums of counts."""
+    return np.array([sacrebleu.CHRF()._compute_f_score(row) for row in sums.tolist()])
+
+
+def length_buckets(lengths: Int[np.ndarray, "texts"]) -> list[Int[np.ndarray, "_"]]:
+    """Returns row indices of texts in up to five buckets of equal size, shortest texts first.
+
+    Texts of one length stay together, so there may be fewer buckets; none is empty.
+    """
+    quantiles = np.quantile(lengths, np.arange(1, MAX_BUCKETS) / MAX_BUCKETS, method="lower")
+    longest = np.unique(quantiles[quantiles < lengths.max()])  # the longest of all but the last
+    bucket = np.searchsorted(longest, lengths)
+    return [np.flatnonzero(bucket == number) for number in range(len(longest) + 1)]
+
+
+# -- measures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +178,11 @@ class Measure:
 
 @dataclasses.dataclass(frozen=True)
 class TaskMeasures:
-    """The measures by which systems of one task are judged."""
+    """The measures by which systems of one task are judged, see `measures_of`."""
 
-    task: str
     main_metric: str  # ranks and compares the settings of a sweep
     panels: tuple[str, ...]  # metrics in the figure of scores; for another split, `split.name`
     curves: tuple[str, ...]  # validation metrics with curves over training
-    noun: str  # the name of a text in the test set
     made: str  # the name of the outputs, a key of `outputs.REGISTRY`
     read: Callable[[Path, Any], Texts]  # from the folder of a test set and `config.data`
     of_sums: dict[str, OfSums]  # scores of any set of texts by metric, the main one first
@@ -69,10 +193,10 @@ class TaskMeasures:
     all_texts: bool = True  # whether a run saves all texts of its test set
     same: str = "compare runs of one test set, or name a set that all were scored on with --set"
     others: tuple[str, ...] = ()  # further columns, as `panels`; `name_*` matches prefixes
-    curves_note: str = ""  # appended to "Validation while training"
-    other_notes: dict[str, str] = dataclasses.field(default_factory=dict)  # on some of `others`
     splits: tuple[str, ...] = ("test",)
-    unit: str = "tokens"  # the unit of the speed
+    task: str = ""
+    noun: str = ""  # the name of a text in the test set
+    unit: str = ""  # the unit of the speed
     split: str = "test"  # the compared split: the first of `splits` that all runs have scores of
 
     @property
@@ -99,7 +223,7 @@ class TaskMeasures:
     def about(self) -> dict[str, str]:
         """Notes on the numbers in the table, by path."""
         metrics = metrics_of(self.scored, SWEEPS).items()
-        return {f"{self.split}.{n}": m.about for n, m in metrics if m.about} | self.other_notes
+        return {f"{self.split}.{n}": m.about for n, m in metrics if m.about}
 
     def measure(self, name: str, panel: bool = False) -> Measure:
         """Returns a metric's measure for a column, or for a panel, which has a longer title."""
@@ -113,67 +237,56 @@ class TaskMeasures:
 
 
 TRANSLATION = TaskMeasures(
-    task="translation",
     main_metric="bleu",
     panels=("bleu", "exact_match", "length_generalization.bleu"),
     curves=("loss", "bleu"),
-    noun="sentence",
     made="translations",
-    read=texts.read_translations,
+    read=read_translations,
     of_sums={
-        "bleu": texts.bleu_of_sums,
-        "chrf": texts.chrf_of_sums,
+        "bleu": bleu_of_sums,
+        "chrf": chrf_of_sums,
         "exact_match": functools.partial(ratio_of_sums, scale=100.0),
     },
     changes="chrf",
     by_length=("bleu", "exact_match"),
     length="words of the source",
     others=("length_generalization.bleu", "length_generalization.exact_match"),
-    curves_note=", with the search of the evaluations during training",
-    other_notes={
-        "length_generalization.bleu": "length generalization: sentences longer than those of the "
-        "training."
-    },
 )
 LANGUAGE_MODEL = TaskMeasures(
-    task="language_model",
     main_metric="perplexity",
     panels=("perplexity", "bits_per_byte"),
     curves=("nll", "accuracy"),
-    noun="segment",
     made="likelihoods",
-    read=texts.read_likelihoods,
+    read=read_likelihoods,
     of_sums={"bits_per_byte": ratio_of_sums, "nll": ratio_of_sums},
     changes="bits_per_byte",
     per_token="nll",
     all_texts=False,
     same="models are compared on segments of the same text, so train them with the same tokenizer "
     "and data.context",
-    curves_note=" (nll is the natural logarithm of perplexity)",
     splits=("test", "validation"),
 )
 CLASSIFICATION = TaskMeasures(
-    task="classification",
     main_metric="accuracy",
     panels=("accuracy", "macro_f1"),
     curves=("loss", "accuracy"),
-    noun="text",
     made="predictions",
-    read=texts.read_predictions,
+    read=read_predictions,
     of_sums={"accuracy": ratio_of_sums},
     changes="accuracy",
     by_length=("accuracy",),
     others=("accuracy_*",),
-    unit="texts",
 )
-PICTURES = dataclasses.replace(
-    CLASSIFICATION, task="image_classification", noun="picture", by_length=(), unit="pictures"
-)
-QUESTIONS = dataclasses.replace(
-    PICTURES, task="visual_question_answering", noun="question", unit="questions"
-)
-CAPTIONS = dataclasses.replace(TRANSLATION, task="captioning", noun="picture", by_length=())
-REGISTRY = {
-    each.task: each
-    for each in (TRANSLATION, CAPTIONS, LANGUAGE_MODEL, CLASSIFICATION, PICTURES, QUESTIONS)
-}
+MEASURES = {"translations": TRANSLATION, "texts": LANGUAGE_MODEL, "classes": CLASSIFICATION}
+
+
+def measures_of(name: str) -> TaskMeasures:
+    """Returns the measures of a task: those of its metrics, with its nouns."""
+    task = tasks.REGISTRY[name]
+    unit = task.unit.removeprefix("target ")
+    measures = dataclasses.replace(MEASURES[task.metrics], task=name, noun=task.noun, unit=unit)
+    # The source of a picture has no length.
+    return dataclasses.replace(measures, by_length=()) if task.reads == PICTURES else measures
+
+
+REGISTRY = {name: measures_of(name) for name in tasks.REGISTRY}

@@ -10,10 +10,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from transformer.data.corpora import Tagger, languages_of
-from transformer.data.pictures.files import read_picture
-from transformer.data.pictures.patches import SeenPicture
+from transformer.data.pictures.patches import SeenPicture, read_picture
 from transformer.errors import UserError
-from transformer.inference.batching import static_length, static_lengths
+from transformer.inference.base import static_length, static_lengths
 from transformer.inference.generator import Generator
 from transformer.inference.pictures import PictureClassifier
 from transformer.inference.translator import Translator
@@ -22,7 +21,7 @@ from transformer.operations import Operation, Plan, Program, Request
 from transformer.runs.loaded import LoadedRun
 from transformer.runs.workdir import load_config
 from transformer.tasks import REGISTRY
-from ..attention.explorer import SIDES, live_example
+from ..attention.draw import SIDES, live_example
 from .schema import decode_pictures
 from .serve import shown_tags
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from transformer.data.pictures.files import MAX_PIXELS, count_pixels
+from transformer.data.pictures.patches import MAX_PIXELS, count_pixels
 from transformer.errors import UserError, shorten
 
 BODY, TEXTS, CHARACTERS = 2**20, 64, 5_000  # maximum bytes, texts per request, characters per text

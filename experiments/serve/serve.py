@@ -21,9 +21,9 @@ from transformer.runs.loaded import LoadedRun, load
 from transformer.runs.run import Run
 from transformer.runs.workdir import load_config, run_folder
 from transformer.tasks import REGISTRY
-from ..attention.explorer import live_values
+from ..attention.draw import live_values
 from ..display import web_page
-from ..process.options import Options
+from ..process.modes import Options
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ import queue
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import uvicorn
@@ -24,7 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from transformer import signals
 from transformer.errors import UserError, one_line, shorten
 from ..process.process import explain
-from . import batching, schema
+from . import model_thread, schema
+from .model_thread import Programs, Worker
 from .routes import MAX_REQUEST_TOKENS, Served
 from .serve import render_page
 
@@ -39,7 +39,7 @@ REQUEST_LIMITS = {
     "body": schema.BODY,
     "texts": schema.TEXTS,
     "characters": schema.CHARACTERS,
-    "waiting": batching.MAX_WAITING,
+    "waiting": model_thread.MAX_WAITING,
     "seconds": ANSWER_SECONDS,
     "tokens": MAX_REQUEST_TOKENS,
 }
@@ -58,7 +58,7 @@ REQUESTS = Counter("transformer_requests", "Requests that were answered.", ["rou
 DURATIONS = Histogram("transformer_request_seconds", "Time of a request.", ["route"])
 
 
-def build(runs: Sequence[Served], batcher: batching.Batcher, hosts: Sequence[str]) -> FastAPI:
+def build(runs: Sequence[Served], worker: Worker, hosts: Sequence[str]) -> FastAPI:
     """Returns the application, which accepts requests to these hosts."""
     handlers = {HTTPException: _refused, RequestValidationError: _invalid}
     handlers |= {UserError: _failed, Exception: _failed}
@@ -72,12 +72,11 @@ def build(runs: Sequence[Served], batcher: batching.Batcher, hosts: Sequence[str
     )
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     app.add_middleware(Access)
-    _add_fixed_routes(app, runs, batcher.programs)
-    planner = ThreadPoolExecutor(2)  # two, so that a slow picture delays no text
+    _add_fixed_routes(app, runs, worker.programs)
     for name, (summary, fields) in schema.API.items():
         app.add_api_route(
             f"/api/{name}",
-            _endpoint(name, fields, runs, batcher, planner),
+            _endpoint(name, fields, runs, worker),
             methods=["POST"],
             name=name,
             summary=summary,
@@ -86,7 +85,7 @@ def build(runs: Sequence[Served], batcher: batching.Batcher, hosts: Sequence[str
     return app
 
 
-def _add_fixed_routes(app: FastAPI, runs: Sequence[Served], programs: batching.Programs) -> None:
+def _add_fixed_routes(app: FastAPI, runs: Sequence[Served], programs: Programs) -> None:
     """Adds the routes that need no model."""
     described = [run.describe() for run in runs]
     text = render_page(described, schema.CHARACTERS)
@@ -111,11 +110,7 @@ def _add_fixed_routes(app: FastAPI, runs: Sequence[Served], programs: batching.P
 
 
 def _endpoint(
-    name: str,
-    model: type[schema.Request],
-    runs: Sequence[Served],
-    batcher: batching.Batcher,
-    planner: ThreadPoolExecutor,
+    name: str, model: type[schema.Request], runs: Sequence[Served], worker: Worker
 ) -> Callable:
     """Returns the function that answers requests for an operation."""
 
@@ -123,14 +118,13 @@ def _endpoint(
         run = _choose(runs, name, fields.run)
         route, values = run.routes[name], fields.model_dump(exclude_none=True)
         # In a thread: errors are returned at once, even while others are computed or decoded.
-        planning = asyncio.get_running_loop().run_in_executor(planner, route.plan, values)
-        plan = await _wait(request, planning)
+        plan = await asyncio.to_thread(route.plan, values)
         try:
-            futures = batcher.submit(route, plan)
+            future = worker.submit(route, plan)
         except queue.Full:
-            message = f"{batching.MAX_WAITING} requests wait, as many as may: try again in a second"
+            message = f"{model_thread.MAX_WAITING} requests wait: try again in a second"
             raise HTTPException(503, message, {"Retry-After": "1"}) from None
-        results = await _wait(request, asyncio.gather(*map(asyncio.wrap_future, futures)))
+        results = await _wait(request, asyncio.wrap_future(future))
         return JSONResponse({"run": run.name, **plan.answer(results)})
 
     return answer
@@ -295,21 +289,19 @@ def serve_runs(runs: Sequence[Served], listening: socket.socket, hosts: Sequence
     """Serves runs until it receives a signal, then finishes the current requests."""
     # Answers report unread tokens; the library's log would contain the texts.
     logging.getLogger("transformer.inference").setLevel(logging.ERROR)
-    server, batcher = make_server(runs, hosts)
-    signals.call_aside(batcher.run)
+    server, worker = make_server(runs, hosts)
+    signals.call_aside(worker.run)
     with _Stop(server):
         asyncio.run(server.serve([listening]))
-    batcher.close()
+    worker.close()
 
 
-def make_server(
-    runs: Sequence[Served], hosts: Sequence[str]
-) -> tuple[uvicorn.Server, batching.Batcher]:
-    """Returns a server of runs, and the batcher, whose `run` must be called in a thread."""
-    batcher = batching.Batcher(batching.Programs(runs))
+def make_server(runs: Sequence[Served], hosts: Sequence[str]) -> tuple[uvicorn.Server, Worker]:
+    """Returns a server of runs, and its worker, whose `run` must be called in a thread."""
+    worker = Worker(Programs(runs))
     server = uvicorn.Server(
         uvicorn.Config(
-            build(runs, batcher, hosts),
+            build(runs, worker, hosts),
             http="h11",
             loop="asyncio",  # uvloop would handle the signals
             ws="none",
@@ -324,4 +316,4 @@ def make_server(
         )
     )
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]  # see _Stop
-    return server, batcher
+    return server, worker

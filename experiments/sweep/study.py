@@ -12,7 +12,6 @@ import re
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -85,7 +84,10 @@ class Study:
     def _open_study(self, trials: Sequence[PlannedTrial] | None) -> None:
         """Connects to the storage, and adds the trials that it lacks."""
         higher = find(self.config.train.best_metric).higher_is_better
-        self._storage = _open_storage(self._address)
+        try:  # pre-ping reconnects if the database was restarted
+            self._storage = optuna.storages.RDBStorage(self._address, {"pool_pre_ping": True})
+        except (ValueError, TypeError, ImportError) as error:  # bad port, option or driver
+            raise ArgumentError(str(error)) from None
         self._study = optuna.create_study(
             storage=self._storage,
             study_name=identity(self.folder, self.config.name),
@@ -95,15 +97,13 @@ class Study:
         )
         self._check_same()
         frozen = self._study.get_trials(deepcopy=False)
-        listed = set(map(_number, frozen))
+        listed = {each.user_attrs["trial"] for each in frozen}
         if trials is not None:
-            numbers = {each.user_attrs["settings"]: _number(each) for each in frozen}
+            numbers = {each.user_attrs["settings"]: each.user_attrs["trial"] for each in frozen}
             self.trials = trial_configs.number_trials(trials, numbers)
-            new = [trial for number, trial in self.trials.items() if number not in listed]
-            structures = [trial_configs.structure(trial.config) for trial in new]
-            # Trials of one structure are adjacent, so that a worker can take them as a batch.
-            for _, trial in sorted(zip(map(structures.index, structures), new, strict=True)):
-                self._enqueue(trial=trial.number, settings=trial.settings)
+            for number, trial in self.trials.items():
+                if number not in listed:
+                    self._enqueue(trial=number, settings=trial.settings)
         else:
             for number in sorted(set(range(self.config.sweep.trials)) - listed):
                 self._enqueue(trial=number)
@@ -169,8 +169,12 @@ class Study:
         Trials that were begun come last: one that kills its worker, such as by using all memory,
         must not keep the others from being trained.
         """
-        free = [(n, each) for n, each in self._open().items() if _lease(each) < time.time()]
-        begun = [(number, each.state != TrialState.WAITING) for number, each in free]
+        now = time.time()
+        begun = [
+            (number, each.state != TrialState.WAITING)
+            for number, each in self._open().items()
+            if each.user_attrs["lease"] < now
+        ]
         return sorted(begun, key=lambda each: each[1])
 
     def take(self, number: int) -> tuple[PlannedTrial, Attempt] | None:
@@ -179,7 +183,7 @@ class Study:
         Returns None if another worker was faster, or if the trial is invalid and has failed.
         """
         frozen = self._newest()[number]
-        now, old = time.time(), _lease(frozen)
+        now, old = time.time(), frozen.user_attrs["lease"]
         if old >= now or not self._swap(frozen._trial_id, old, now + LEASE):
             return None
         study = self._study
@@ -232,7 +236,9 @@ class Study:
         """
 
         def leases() -> dict[int, float]:
-            return {n: _lease(frozen) for n, frozen in self._open().items() if n not in busy}
+            return {
+                n: each.user_attrs["lease"] for n, each in self._open().items() if n not in busy
+            }
 
         if before := leases():
             numbers = ", ".join(map(str, sorted(before)))
@@ -253,11 +259,8 @@ class Study:
 
     def report(self, attempt: Attempt, value: float, step: int) -> bool:
         """Records a score during training; returns whether the trial should be pruned."""
-        with warnings.catch_warnings():
-            # A run that resumes from a checkpoint reports the same steps again.
-            warnings.filterwarnings("ignore", "The reported value is ignored")
-            self._ask(lambda: attempt.report(value, step))
-            return bool(self.config.sweep.prune and self._ask(attempt.should_prune))
+        self._ask(lambda: attempt.report(value, step))
+        return bool(self.config.sweep.prune and self._ask(attempt.should_prune))
 
     def _swap(self, number: int, old: float, new: float) -> bool:
         """Compare-and-swap of an attempt's lease; returns whether it succeeded."""
@@ -275,7 +278,7 @@ class Study:
     def _newest(self) -> dict[int, FrozenTrial]:
         """Returns the newest attempt of each trial of this sweep, by number."""
         attempts = self._ask(lambda: self._study.get_trials(deepcopy=False))
-        newest = {_number(frozen): frozen for frozen in attempts}  # in the order of creation
+        newest = {each.user_attrs["trial"]: each for each in attempts}  # in the order of creation
         if self.trials is not None:
             return {n: frozen for n, frozen in newest.items() if n in self.trials}
         # A search may now have fewer trials than before.
@@ -292,9 +295,7 @@ class Study:
     def _check_same(self) -> None:
         """Raises UserError if the study was begun with another config or search space."""
         spaces = {f"space() {key}": choice for key, choice in self.space.items()}
-        ours = json.loads(
-            json.dumps({**trial_configs.fixed_keys(self.config), **spaces}, default=list)
-        )
+        ours = trial_configs.fixed_keys(self.config) | json.loads(json.dumps(spaces))
         theirs = self._study.user_attrs.get("config")
         if theirs is None:
             self._study.set_user_attr("config", ours)
@@ -311,22 +312,6 @@ def identity(folder: Path, name: str) -> str:
     if not path.exists():
         write_json(path, {"name": f"{name} {uuid.uuid4().hex}"})
     return read_json(path, {"name": str}, fix)["name"]
-
-
-def _open_storage(address: str) -> optuna.storages.RDBStorage:
-    kwargs = {"pool_pre_ping": True}  # reconnects if the database was restarted
-    try:
-        return optuna.storages.RDBStorage(address, kwargs)
-    except (ValueError, TypeError, ImportError) as error:  # bad port, option or driver
-        raise ArgumentError(str(error)) from None
-
-
-def _number(frozen: FrozenTrial) -> int:
-    return frozen.user_attrs["trial"]
-
-
-def _lease(frozen: FrozenTrial) -> float:
-    return frozen.user_attrs["lease"]
 
 
 def _suggest(attempt: Attempt, key: str, choice: Any) -> None:

@@ -4,7 +4,7 @@ Every worker is the same command on the same --workdir. The study (`study.Study`
 trials are taken or done. The sweep's folder is locked to list the trials or write the results.
 """
 
-import json
+import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,12 +20,10 @@ from ..display.plotting import save_figure
 from ..evaluate.run import train
 from ..results import figures
 from ..results import table as tables
-from ..results.pages import describe
 from ..results.systems import SweepTrial, read_sweep
 from . import trial_configs
-from .saved import command_of, save_sweep
 from .study import Study
-from .trial_configs import plan_trials, trial_folder
+from .trial_configs import command_of, plan_trials, save_sweep, trial_folder
 from .worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -71,7 +69,7 @@ def sweep(
         logger.info(listed[only].name)
         return train(Run(listed[only].folder, listed[only].config))
     with study.storage_errors():
-        worker = Worker(study, lambda progress: _show(study, progress))
+        worker = Worker(study, functools.partial(_write, study))
         if (stopped_by := worker.work()) is None:
             with workdir.locked(folder, wait=True):
                 _summarise(study)
@@ -79,53 +77,41 @@ def sweep(
 
 
 def _numbers(trials: Iterable[int]) -> str:
-    """Returns the numbers of trials as text."""
-    numbers = sorted(trials)
-    whole = numbers == list(range(len(numbers)))
-    return f"0 to {numbers[-1]}" if whole else ", ".join(map(str, numbers))
+    return ", ".join(map(str, sorted(trials)))
 
 
 def _summarise(study: Study) -> None:
     """Writes the results of the complete trials; logs where, and which trials are missing."""
-    states, folder = study.states(), study.folder
+    states = study.states()
     if failed := [number for number, state in states.items() if state == "failed"]:
         again = "--config.sweep.retry_failed=True tries them again"
         logger.info(f"trials {_numbers(failed)} failed; {again}")
     if working := [number for number, state in states.items() if state in ("waiting", "running")]:
-        logger.info(
-            f"trials {', '.join(map(str, working))} are with another worker; the summary is partial"
-        )
+        logger.info(f"trials {_numbers(working)} are with another worker; the summary is partial")
         if "complete" not in states.values():
             return
-    config, command = study.config, command_of(folder)
-    result = _trials(study), folder, config.name, command, _baseline(study)
-    for path in write_results(config.task, *result):
+    for path in _write(study):
         logger.info(f"wrote {path}")
 
 
-def _show(study: Study, progress: str) -> None:
-    """Writes the page of the trials that are complete so far."""
-    trials = _trials(study)
-    if any(trial.state == "complete" for trial in trials):
-        comparison = read_sweep(study.config.task, trials, _baseline(study))
-        results = describe(comparison, study.config.name, command_of(study.folder))
-        page = results.to_page(figures.draw(comparison), progress=progress)
-        write_text(study.folder / "index.html", page)
-
-
-def _baseline(study: Study) -> int | None:
-    return study.config.sweep.baseline if study.trials is not None else None
-
-
-def _trials(study: Study) -> list[SweepTrial]:
-    states, notes, trials = study.states(), study.notes(), []
+def _write(study: Study, progress: str = "") -> list[Path]:
+    """Writes the results of a study, see `write_results`; on the way, if a trial is complete."""
+    trials, folder, command = [], study.folder, command_of(study.folder)
+    states, notes = study.states(), study.notes()
+    drawn: dict[str, int] = {}  # numbers by values: those drawn again are the same training
     for number, values in study.values().items():
         state, note = states.get(number, "waiting"), notes.get(number, "")
         if state == "complete" and (changed := _changes(study, number)):
             state, note = "changed", changed
-        folder = trial_folder(study.folder, number)
-        trials.append(SweepTrial(number, dict(values), folder, state, note))
-    return trials
+        elif state == "complete" and (first := drawn.setdefault(repr(values), number)) != number:
+            state, note = "repeated", f"the same as trial {first}"
+        place = trial_folder(folder, number)
+        trials.append(SweepTrial(number, dict(values), place, state, note))
+    if progress and all(trial.state != "complete" for trial in trials):
+        return []
+    config = study.config
+    baseline = config.sweep.baseline if study.trials is not None else None
+    return write_results(config.task, trials, folder, config.name, command, baseline, progress)
 
 
 def _changes(study: Study, number: int) -> str:
@@ -134,11 +120,10 @@ def _changes(study: Study, number: int) -> str:
     if not (trial.folder / "config.json").exists():
         return ""  # a folder that has lost its config still has its scores
     try:
-        own = workdir.load_config(trial.folder)
+        saved = workdir.load_config(trial.folder)
     except UserError as error:
         return str(error)
-    keys = (json.loads(json.dumps(trial_configs.fixed_keys(each))) for each in (trial.config, own))
-    changed = trial_configs.list_differences(*keys)
+    changed = trial_configs.list_differences(*map(trial_configs.fixed_keys, (trial.config, saved)))
     return changed and f"trained again apart from the sweep: {changed}"
 
 
@@ -152,6 +137,7 @@ def write_results(
     title: str,
     command: str,
     baseline: int | None,
+    progress: str = "",
 ) -> list[Path]:
     """Writes the results of a sweep: tables, pictures and a page; prints the main columns.
 
@@ -159,26 +145,24 @@ def write_results(
       trials: all trials of the sweep, in any state; the complete ones are compared.
       command: the command that started the sweep, shown to the reader.
       baseline: the number of the trial whose setting is the baseline; None for none.
+      progress: a line on a sweep that still trains, whose page alone is written; '' at its end.
 
     Returns:
       `index.html`, `results.md`, `results.csv` and the pictures, see `figures.draw`.
     """
     comparison = read_sweep(task, trials, baseline)
-    results, drawn = describe(comparison, title, command), figures.draw(comparison)
-    texts = {
-        "index.html": results.to_page(drawn),
-        "results.md": tables.to_markdown(*results),
-        "results.csv": tables.to_csv(comparison),
-    }
+    results, drawn = tables.describe(comparison, title, command), figures.draw(comparison)
+    texts = {"index.html": results.to_page(drawn, progress=progress)}
+    if not progress:
+        texts |= {"results.md": results.to_markdown(), "results.csv": tables.to_csv(comparison)}
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         write_text(folder / name, text)
-    pictures = [
-        save_figure(figure, folder / f"{name}.png", facecolor="white")
-        for name, (figure, _) in drawn.items()
-    ]
+    if progress:
+        return []
+    pictures = [save_figure(figure, folder / f"{name}.png") for name, (figure, _) in drawn.items()]
     main = tables.score_table(comparison, comparison.metrics[0])
-    tables.print_rows(main._replace(caption=tables.one_line(title)))
+    tables.print_rows(main._replace(caption=title))
     count = len(results.tables[0].head)
     print(f"results.md has all {count} columns, notes and signatures", flush=True)
     return [*(folder / name for name in texts), *pictures]

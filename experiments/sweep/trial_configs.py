@@ -1,25 +1,35 @@
-"""The trials of a sweep: complete configs, numbered, all checked before the first is trained."""
+"""The trials of a sweep: complete configs, all checked before the first is trained.
+
+Also sweeps over the seeds of any config, and the experiment as saved in a sweep's folder.
+"""
 
 import copy
 import json
+import re
+import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from transformer import variants
 from transformer.checks import check
 from transformer.config import assign, flatten, value_of
 from transformer.config.keys import having, signing
-from transformer.errors import UserError, shorten
+from transformer.errors import UserError
+from transformer.files import read_json, write_json
 from transformer.runs.run import Run
+from transformer.runs.workdir import COMMAND, ESSENTIAL, parse_config
 from transformer.training.start import check_source
 from ..process import recipe
+from ..process.config import Experiment
 
+CONFIG_FLAG = re.compile(r"--?config(=|$)")
 RANGE_KINDS = ("log", "uniform", "int")  # kinds of range in a search
 # Facts of the keys that may change when a sweep resumes: how, where and on what it runs.
 FREE = ("label", "place", "devices", "sweep")
-MAX_SHOWN, MAX_VALUE_LENGTH = 8, 63  # differing keys, and characters per value, in an error message
 
 
 class PlannedTrial(NamedTuple):
@@ -53,11 +63,7 @@ def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> l
     for trial in planned:
         same = first.setdefault(trial.settings, trial)
         if same is not trial:
-            _, _, settings = trial.name.partition(" (")
-            raise UserError(
-                f"trial {trial.number} of the sweep is the same as trial {same.number} "
-                f"({settings}: leave one out"
-            )
+            raise UserError(f"{trial.name} is the same as {same.name} of the sweep: leave one out")
     if not planned:
         raise UserError("the sweep has no trials: its sweep() yields nothing")
     for key in signing(config.task):
@@ -77,15 +83,14 @@ def check_signed(task: str, key: str, values: Sequence[object]) -> None:
 
 def set_key(config: ConfigDict, key: str, value: object) -> None:
     """Sets a key that trials may set."""
-    if key.startswith("sweep."):
-        raise UserError(f"config.{key} is the sweep's own: a trial cannot set it")
-    if key == "task":
-        raise UserError("config.task cannot differ: scores of different tasks are not comparable")
+    if key == "task" or key.startswith("sweep."):
+        raise UserError(f"config.{key} is the same in all trials of a sweep: a trial cannot set it")
     assign(config, key, value)
 
 
 def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) -> PlannedTrial:
     """Returns one trial, checked, from the values in a config file."""
+    place = trial_folder(folder, number)
     try:
         if not isinstance(values, Mapping):
             raise UserError(f"{values!r} is not a dict of dotted keys and values")
@@ -95,7 +100,7 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
         recipe.apply(config, values)
         config.sweep.storage = ""  # it may hold a password, and does not affect the run
         check(config, "model", "training", "later")
-        check_source(Run(trial_folder(folder, number), config))
+        check_source(Run(place, config))
     except UserError as error:
         raise UserError(f"trial {number} of the sweep: {error}") from None
     changed = {
@@ -104,7 +109,6 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
         if value != before[key] and not key.startswith("sweep.")
     }
     settings = json.dumps(changed, sort_keys=True)
-    place = trial_folder(folder, number)
     return PlannedTrial(number, dict(values), config.lock(), place, settings)
 
 
@@ -128,45 +132,33 @@ def is_vmapped(settings: ConfigDict, models: Iterable[ConfigDict], on_accelerato
     attention with sequence lengths that all runs share.
     """
     flash = any(model.attention_implementation == "flash" for model in models)
-    if flash and settings.parallel == "vmap":
-        raise UserError(
-            "config.sweep.parallel='vmap' has no model.attention_implementation='flash': set "
-            "config.sweep.parallel=sequential, or config.model.attention_implementation=chunked"
-        )
     asked = settings.parallel == "vmap" or (settings.parallel == "auto" and on_accelerator)
     return asked and not settings.prune and not flash
 
 
 def fixed_keys(config: ConfigDict) -> dict[str, Any]:
-    """Returns the keys and values that must not change when a sweep resumes."""
-    return {k: v for k, v in flatten(config).items() if k not in having(*FREE)}
+    """Returns the keys and values that must not change when a sweep resumes, as JSON has them."""
+    keys = {k: v for k, v in flatten(config).items() if k not in having(*FREE)}
+    return json.loads(json.dumps(keys, default=list))
 
 
 def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    """Returns each key in which two configs differ, with both values, in short; '' if none."""
-
+    """Returns each key in which two configs differ, with both values; '' if none."""
     keys = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
-    values = (
-        (key, *(shorten(repr(each.get(key)), MAX_VALUE_LENGTH) for each in (theirs, ours)))
-        for key in keys[:MAX_SHOWN]
-    )
-    return "; ".join(f"{key} was {their} and is {our}" for key, their, our in values)
+    return "; ".join(f"{k} was {theirs.get(k)!r} and is {ours.get(k)!r}" for k in keys)
 
 
 def number_trials(
     trials: Sequence[PlannedTrial], known: Mapping[str, int]
 ) -> dict[int, PlannedTrial]:
-    """Returns the trials by their numbers in the study; new trials get one.
+    """Returns the trials by their numbers in the study; new trials get the next ones.
 
-    A new trial is numbered by its place in the list, or else by the next free number. `known` maps
-    the `settings` of the study's trials to their numbers.
+    `known` maps the `settings` of the study's trials to their numbers.
     """
-    taken, numbered = set(known.values()), {}
-    for place, trial in enumerate(trials):
-        number = known.get(trial.settings)
-        if number is None:
-            number = place if place not in taken else max(*taken, len(trials) - 1) + 1
-            taken.add(number)
+    numbered: dict[int, PlannedTrial] = {}
+    for trial in trials:
+        new = max((*known.values(), *numbered), default=-1) + 1
+        number = known.get(trial.settings, new)
         folder = trial_folder(trial.folder.parents[1], number)
         numbered[number] = trial._replace(number=number, folder=folder)
     return numbered
@@ -177,14 +169,83 @@ def check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
     draft = copy.deepcopy(config)
     for key, choice in space.items():
         is_range = isinstance(choice, tuple) and len(choice) == 3 and choice[0] in RANGE_KINDS
-        if not (is_range and choice[1] <= choice[2]) and not (isinstance(choice, list) and choice):
+        if is_range:
+            kind, low, high = choice
+            choices = [low, high] if kind == "int" else [float(low), float(high)]
+            is_valid = low <= high and (kind != "log" or low > 0)
+        else:
+            choices, is_valid = choice, isinstance(choice, list) and choice
+        if not is_valid:
             raise UserError(
                 f"space() says {key}: {choice!r}: write a list of choices, or a kind "
-                f"({', '.join(RANGE_KINDS)}), the lowest and the highest value"
+                f"({', '.join(RANGE_KINDS)}), the lowest and the highest value; log begins above 0"
             )
-        if is_range and choice[0] == "log" and choice[1] <= 0:
-            raise UserError(f"space() says {key}: {choice!r}: a logarithmic range begins above 0")
-        examples = [choice[1] if choice[0] == "int" else float(choice[1])] if is_range else choice
-        for value in examples:
+        for value in choices:
             set_key(draft, key, value)
-        check_signed(config.task, key, choice[1:] if is_range else choice)
+        check_signed(config.task, key, choices)
+
+
+# -- sweeps over seeds, and the experiment in a sweep's folder
+
+
+def over_seeds(experiment: Experiment | None, seeds: int) -> Experiment:
+    """Returns the sweep that trains a config with `seeds` seeds, from `config.seed` on."""
+    if seeds < 1:
+        raise UserError(f"--seeds={seeds} is not above 0: give the number of seeds")
+    if experiment is None or experiment.is_sweep:
+        raise UserError(
+            f"--seeds={seeds} needs --config with a file without sweep() or space(); a sweep that "
+            "has begun resumes with --workdir alone"
+        )
+    first = experiment.config.seed
+    return experiment._replace(trials=[{"seed": first + i} for i in range(seeds)])
+
+
+def save_sweep(
+    folder: Path, config: ConfigDict, trials: Sequence[Mapping[str, Any]] | None
+) -> None:
+    """Saves what is needed to resume a sweep: its command and, for a grid, its experiment.
+
+    If the trials are in a database, only the command is saved: the address may hold a password.
+
+    Args:
+      trials: dotted keys and values of each trial of a grid; None for a search.
+    """
+    content: dict[str, Any] = {"command": command_of(folder)}
+    if trials is not None and not config.sweep.storage:
+        content |= {"config": config.to_dict(), "trials": [dict(values) for values in trials]}
+    variants.save(folder, content)
+    write_json(folder / COMMAND, content)
+
+
+def load_sweep(folder: Path) -> Experiment | None:
+    """Returns the experiment that `save_sweep` wrote; None if the folder has none."""
+    path, fix = folder / COMMAND, "name the sweep's --config, which writes it again"
+    if not path.exists():
+        return None
+    variants.check(folder)
+    content = read_json(path, {"command": str, "config?": ESSENTIAL, "trials?": [dict]}, fix)
+    if "config" not in content:
+        return None
+    config, trials = parse_config(content["config"], path, fix), content.get("trials", [])
+    places = [str(values[key]) for values in trials for key in having("written") if key in values]
+    if config.sweep.storage:  # `save_sweep` never writes one
+        places.append(config.sweep.storage)
+    if places:
+        raise UserError(
+            f"{path} names {places[-1]!a}, where the sweep would write; only you may name such a "
+            f"place: {fix}"
+        )
+    return Experiment(config, trials)
+
+
+def command_of(folder: Path) -> str:
+    """Returns the command that started a sweep, without the address of its database.
+
+    If a sweep is resumed without its config, it is the command saved in the folder.
+    """
+    flags = [flag for flag in sys.argv[1:] if "config.sweep.storage=" not in flag]
+    path = folder / COMMAND
+    if path.exists() and not any(map(CONFIG_FLAG.match, flags)):
+        return read_json(path, {"command": str}, "name the sweep's --config")["command"]
+    return f"python {shlex.join([Path(sys.argv[0]).name, *flags])}"

@@ -14,16 +14,16 @@ import jax
 from optuna.trial import Trial as Attempt
 
 from transformer import tasks
-from transformer.errors import RunError, UserError
-from transformer.files import write_text
-from transformer.runs import json_files, workdir
-from transformer.runs.run import Run, State
+from transformer.errors import RunError, UserError, one_line, shorten
+from transformer.runs import workdir
+from transformer.runs.run import Run, State, record_run
 from transformer.tasks.base import text_of
 from transformer.training.loop import Trainer
 from transformer.training.programs import StepPrograms
 from transformer.training.run import TrainingRun
 from ..evaluate import run as scoring
 from ..process import environment
+from ..process.process import explain
 from .study import STORAGE_ERRORS, Study, SweepError
 from .trial_configs import PlannedTrial, is_vmapped, structure
 
@@ -35,8 +35,7 @@ OF_ALL = frozenset(
         *(errno.EIO, errno.ESTALE, errno.EACCES, errno.ENOLCK),
     )
 )
-OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory")
-MAX_REASON_LENGTH = 300  # characters of a failure's reason
+MEMORY = "--config.data.batch_tokens, or take a smaller model"  # what to lower if memory is short
 SHOW_EVERY = 60.0  # seconds
 
 Taken = list[tuple[PlannedTrial, Attempt]]  # the trials that a worker trains at once
@@ -51,7 +50,7 @@ class Worker:
       show: called with a line on the sweep's progress, at most once in `SHOW_EVERY` seconds.
     """
 
-    def __init__(self, study: Study, show: Callable[[str], None] = lambda progress: None):
+    def __init__(self, study: Study, show: Callable[[str], object] = lambda progress: None):
         self.study, self._show, self._shown = study, show, time.monotonic()
         settings, trials = study.config.sweep, (study.trials or {}).values()
         models = [study.config.model, *(trial.config.model for trial in trials)]
@@ -62,7 +61,7 @@ class Worker:
         self._tasks: dict[str, Any] = {}  # by structure
         self._steps: dict[Any, StepPrograms] = {}  # compiled programs, by structure
         self._seconds: list[float] = []  # duration of each trial done here
-        self._unexpected = 0  # failures in a row, see `_count_unexpected`
+        self._unexpected = 0  # unexpected failures in a row
 
     def work(self) -> int | None:
         """Takes trials until none is left; returns the signal that ended it early, if one did."""
@@ -103,9 +102,15 @@ class Worker:
                 continue
             if taken and not self._fits(taken, number, begun):
                 continue
-            trial = self.study.take(number)
-            if trial is not None and self._lock(locks, *trial):
-                taken, first = [*taken, trial], begun
+            if (trial := self.study.take(number)) is None:
+                continue
+            try:
+                locks.enter_context(workdir.locked(trial[0].folder))
+            except UserError:  # --trial trains it
+                self._busy.add(number)
+                self.study.let_go(trial[1])
+                continue
+            taken, first = [*taken, trial], begun
         return taken
 
     def _fits(self, taken: Taken, number: int, begun: bool) -> bool:
@@ -117,20 +122,6 @@ class Worker:
         trial = self.study.trial(number)
         same = key == structure(trial.config)
         return same and workdir.newest_step(trial.folder) == workdir.newest_step(other.folder)
-
-    def _lock(self, locks: contextlib.ExitStack, trial: PlannedTrial, attempt: Attempt) -> bool:
-        """Locks a trial's folder, which --trial may hold; the trial fails if that is impossible."""
-        try:
-            locks.enter_context(workdir.locked(trial.folder))
-            return True
-        except UserError:
-            self._busy.add(trial.number)
-            self.study.let_go(attempt)
-        except OSError as error:
-            if concerns_all(error):
-                raise
-            self._fail(trial, attempt, _reason(error))
-        return False
 
     def _open(self, taken: Taken) -> Taken:
         """Returns the trials that have not ended."""
@@ -148,8 +139,8 @@ class Worker:
         except Exception as error:
             if concerns_all(error):
                 raise
-            reason, text = _reason(error), traceback.format_exc()
-            mistake, out_of_memory = isinstance(error, UserError), is_out_of_memory(error)
+            line, text = explain(error, str(self.study.folder), MEMORY), traceback.format_exc()
+            reason = line or f"{type(error).__name__}: {shorten(one_line(str(error)))}"
         # The error is gone here, and with its frames the states; free tasks and programs, too.
         self._tasks.clear()
         self._steps.clear()
@@ -164,37 +155,26 @@ class Worker:
             )
             return None
         for trial, attempt in remaining:
-            if not mistake and not out_of_memory:
-                file = self.study.folder / "errors" / f"{trial.number:03d}.txt"
-                file.parent.mkdir(exist_ok=True)
-                write_text(file, text)
-                reason += f"; see {file}"
-                self._count_unexpected(trial, reason)
+            if line is None:
+                logger.warning(text)
+                self._unexpected += 1
+            # These are hardly the trials' fault: another worker may take the last one.
+            if self._unexpected >= MAX_UNEXPECTED:
+                raise SweepError(
+                    f"{MAX_UNEXPECTED} trials in a row failed unexpectedly, the last {trial.name} "
+                    f"({reason}): this worker stops, and that trial stays open; check this "
+                    "machine, then start the same command again, with "
+                    "--config.sweep.retry_failed=True to repeat those that failed"
+                )
             self._fail(trial, attempt, reason)
         return None
-
-    def _count_unexpected(self, trial: PlannedTrial, reason: str) -> None:
-        """Counts a failure that the machine may have caused, as by a broken GPU or missing disk.
-
-        After MAX_UNEXPECTED consecutive failures, which are hardly the trials' fault, this worker
-        ends; its last trial stays open for another worker.
-        """
-        self._unexpected += 1
-        if self._unexpected >= MAX_UNEXPECTED:
-            raise SweepError(
-                f"{MAX_UNEXPECTED} trials in a row failed unexpectedly, the last {trial.name} "
-                f"({reason}): this worker stops, and that trial stays open; check this machine, "
-                "then start the same command again, with --config.sweep.retry_failed=True to "
-                "repeat those that failed"
-            )
 
     def _train_runs(self, taken: Taken) -> int | None:
         """Trains one run, or several as one program, see `_train`."""
         trials = [trial for trial, _ in taken]
         for trial in trials:
             logger.info(trial.name)
-        if (made := self._make_tasks(taken)) is None:
-            return None
+        made = self._make_tasks(taken)
         runs = [TrainingRun(task, t.config, t.folder) for task, t in zip(made, trials, strict=True)]
         (first, attempt), key = taken[0], (len(runs) > 1, structure(trials[0].config))
         trainer = Trainer(runs, train_step=self._steps.get(key), snapshots=False)
@@ -212,14 +192,8 @@ class Worker:
             return pruned
 
         trainer.on_evaluation = report  # only used with a single run
-        try:
-            if not trainer.run():
-                return trainer.stop_signal
-        except RunError as error:
-            if len(runs) > 1:
-                raise
-            self._fail(first, attempt, str(error))
-            return None
+        if not trainer.run():
+            return trainer.stop_signal
         for i, ((trial, attempt), task) in enumerate(zip(taken, made, strict=True)):
             if i in trainer.failures:
                 continue
@@ -231,26 +205,19 @@ class Worker:
             self._unexpected = 0
         return None
 
-    def _make_tasks(self, taken: Taken) -> list[Any] | None:
-        """Returns the trials' tasks, which share what they can; None if their text fails."""
+    def _make_tasks(self, taken: Taken) -> list[Any]:
+        """Returns the trials' tasks, which share what they can."""
         first, _ = taken[0]
         key = structure(first.config)
-        try:
-            if key not in self._tasks:
-                other = next(iter(self._tasks.values()), None)
-                self._tasks[key] = _load_task(first, other)
-            return [self._tasks[key].with_config(trial.config) for trial, _ in taken]
-        except RunError as error:
-            reason = str(error)
-        except UserError as error:  # the text is missing or cannot be read
-            reason = str(error)
-            if concerns_all(error) or text_of(first.config) == text_of(self.study.config):
-                raise SweepError(reason) from error
-            # If a disk is missing, the texts of all trials are.
-            self._count_unexpected(taken[-1][0], reason)
-        for trial, attempt in taken:
-            self._fail(trial, attempt, reason)
-        return None
+        if key not in self._tasks:
+            try:
+                self._tasks[key] = _load_task(first, next(iter(self._tasks.values()), None))
+            except UserError as error:
+                shared = text_of(first.config) == text_of(self.study.config)
+                if shared and not isinstance(error, RunError):  # the text of all cannot be read
+                    raise SweepError(str(error)) from error
+                raise
+        return [self._tasks[key].with_config(trial.config) for trial, _ in taken]
 
     def _score(self, trial: PlannedTrial, attempt: Attempt, task: Any) -> None:
         run = Run(trial.folder, trial.config)
@@ -286,7 +253,7 @@ def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[TrainingRun]) -> Non
             if run.state < State.TRAINED:
                 run.delete_results()
                 environment.record(trial.folder)
-                json_files.record_run(trial.folder, data=run.task.data_summary())
+                record_run(trial.folder, data=run.task.data_summary())
     except BaseException:
         for run in runs:
             run.close()
@@ -300,25 +267,6 @@ def concerns_all(error: Exception) -> bool:
         or (isinstance(each, OSError) and each.errno in OF_ALL)
         for each in _causes(error)
     )
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Returns whether host or device ran out of memory."""
-    return any(
-        isinstance(each, MemoryError)
-        or (isinstance(each, OSError) and each.errno == errno.ENOMEM)
-        or (not isinstance(each, UserError) and any(text in str(each) for text in OUT_OF_MEMORY))
-        for each in _causes(error)
-    )
-
-
-def _reason(error: Exception) -> str:
-    """Returns a one-line reason of a failure, for messages."""
-    text = " ".join(str(error).split())[:MAX_REASON_LENGTH]
-    if is_out_of_memory(error):
-        text = text or type(error).__name__
-        return f"out of memory ({text}): lower --config.data.batch_tokens, or take a smaller model"
-    return text if isinstance(error, UserError) else f"{type(error).__name__}: {text}"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -7,23 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.analysis.statistics import head_statistics
+from transformer.analysis.snapshots import head_statistics
 
 BATCH, HEADS, QUERIES, KEYS = 3, 2, 5, 7
 
 
 statistics = jax.jit(head_statistics, static_argnames="within")
-
-
-def of_map(weights, mask=None) -> dict[str, float]:
-    """The means of one head's map of up to 5 x 5 with padding, whose last key is an end."""
-    queries, keys = np.shape(weights)
-    allowed, padded = np.zeros((1, 5, 5), bool), np.zeros((1, 1, 5, 5), np.float32)
-    padded[0, 0, :queries, :keys] = weights
-    allowed[0, :queries, :keys] = True if mask is None else mask
-    ends = np.arange(5)[None] == keys - 1
-    found = statistics(*map(jnp.asarray, (padded, allowed, ends)))
-    return {name: rows.mean().item() for name, rows in found.items()}
 
 
 def drawn(seed: int, causal: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -74,10 +63,3 @@ def test_all_statistics_are_those_of_a_loop_over_rows_without_padding(causal):
         np.testing.assert_allclose(found[name].mean(), values, rtol=2e-6, err_msg=name)
     as_if_padding_counted = by_loops(weights, np.ones_like(mask), ends)
     assert not np.allclose(found["entropy"].mean(), as_if_padding_counted["entropy"], rtol=0.1)
-
-
-def test_cross_attention_that_keeps_pace_with_a_longer_source_is_diagonal():
-    pace = np.eye(5)[[0, 2, 4]]
-    assert of_map(pace)["diagonality"] == 1.0
-    assert of_map(pace[::-1])["diagonality"] == pytest.approx(1 / 3)  # of the rows: 0, 1 and 0
-    assert of_map(np.eye(5)[:3])["diagonality"] < 0.9  # of one token a step

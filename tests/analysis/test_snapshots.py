@@ -23,7 +23,6 @@ from transformer.analysis.snapshots import (
 from transformer.tasks.classification import ClassificationTask
 from transformer.tasks.language_model import LanguageModelTask
 from transformer.tasks.translation import TranslationTask
-from transformer.training.run import TrainingRun
 
 NOTHING = Snapshot({}, {})
 VALIDATION, TRACKED = 11, 7
@@ -163,47 +162,12 @@ def test_tokens_are_those_that_the_model_reads(tracked):
 # -- of translators
 
 
-def test_statistics_are_over_all_rows_of_all_sentences(cache):
-    # They are kept of three batches.
-    task = translator(cache, **{"evaluate.snapshot_sentences": TRACKED, "data.batch_tokens": 40})
-    snapshot = task.snapshot(fresh(task))
-    of_heads, sums, rows = statistics(snapshot), {}, 0
-    for n in range(TRACKED):
-        weights = snapshot.arrays[f"sentences/{n}/weights/encoder_self"].astype(np.float64)
-        places = np.arange(weights.shape[-1])
-        apart = np.abs(places[:, None] - places)
-        each = {
-            "entropy": -(weights * np.log(weights)).sum(axis=-1),
-            "distance": (weights * apart).sum(axis=-1),
-            "end_fraction": weights[..., -1],
-        }
-        sums = {name: sums.get(name, 0) + own.sum(axis=-1) for name, own in each.items()}
-        rows += len(places)
-    assert f"sentences/{TRACKED}/source_tokens" not in snapshot.arrays
-    for name, total in sums.items():
-        np.testing.assert_allclose(of_heads[f"encoder_self/{name}"], total / rows, rtol=1e-5)
-
-
 def test_nothing_is_tracked_where_none_is_asked_for_or_there_is_no_attention(cache):
     for make in MAKE.values():
         task = make(cache, **{"evaluate.snapshot_statistics": 0})
         assert task.snapshot({}) == NOTHING
     task = classifier(cache, **{"model.architecture": "bag_of_embeddings"})
     assert task.snapshot(fresh(task)) == NOTHING
-
-
-@pytest.mark.full
-def test_the_training_step_is_the_same_program_with_snapshots_and_without(cache, tmp_path):
-    def program(task):
-        run = TrainingRun(task, task.config, tmp_path)
-        state = jax.eval_shape(run.fresh_state, task.predictor.param_shapes())
-        return jax.jit(run.make_train_step()).lower(state, task.plan[0], run.hparams())
-
-    task = translator(cache, **{"evaluate.snapshot_sentences": TRACKED})
-    task.snapshot(fresh(task))
-    without = program(translator(cache, **{"evaluate.snapshot_statistics": 0})).as_text()
-    assert program(task).as_text() == without
-    assert "exponential" in without  # the step's own softmax is in the text that is compared
 
 
 # -- by one program

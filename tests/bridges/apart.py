@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.data.tokenizer import NEVER_WRITTEN
+from transformer.errors import UserError
 
 LENGTHS, STEPS = (3, 8, 5, 1, 6), 9  # of the sources; tokens that are translated
 
@@ -49,3 +50,12 @@ def our_logits(model, variables, source, tokens):
     source, tokens = jnp.array(source), jnp.array(tokens)
     logits = model.apply(variables, source, tokens, source != 0, tokens >= 0)
     return np.asarray(logits.at[..., jnp.array(NEVER_WRITTEN)].set(-jnp.inf))
+
+
+def refusal(check, *arguments) -> str:
+    """The line by which an export refuses a model, or '' if it accepts it."""
+    try:
+        check(*arguments)
+    except UserError as error:
+        return str(error)
+    return ""

@@ -217,7 +217,7 @@ def test_logits_and_attention_are_theirs(both):
         ours = np.asarray(logits[0])
         np.testing.assert_allclose(ours[:, [*names]], expected[:, [*names.values()]], atol=1e-5)
         assert ours[:, 0].max() < -50  # of what Marian lacks
-        weights = model.attention_weights(sown["intermediates"])
+        weights = model.sown_attention(sown["intermediates"], "weights")
         for theirs, kind in KINDS.items():
             found = np.stack(weights[kind])[:, 0]
             np.testing.assert_allclose(found, both.answers[f"{theirs} {i}"], rtol=0, atol=1e-5)

@@ -17,7 +17,7 @@ from PIL import Image
 import tiny_run
 from configs import base
 from transformer.config import flatten
-from transformer.data.pictures.files import ENDINGS
+from transformer.data.pictures.patches import ENDINGS
 
 INTS = (-(2**63), -1, 0, 1, 2, 3, 7, 4097, 10**9, 2**31, 2**64)
 FLOATS = (-1.0, 0.0, 1e-30, 0.5, 1.0, 7.5, 1e30, math.nan, math.inf)

@@ -1,11 +1,6 @@
 """Batch i is a function of (seed, i); an epoch is the corpus; little of it is padding."""
 
-import collections
-import hashlib
 import itertools
-import os
-import subprocess
-import sys
 from functools import partial
 
 import numpy as np
@@ -13,9 +8,9 @@ import pytest
 
 from transformer.data.batches import Batch, BatchPlan, make_batch, stack_rows
 from transformer.data.buckets import Part, bucket_lengths, mix
-from transformer.data.documents.packing import Documents, TextPlan
-from transformer.data.labelled.texts import NO_LABEL, EncodedTexts, LabelledPlan, stack_labels
-from transformer.data.token_store import TokenStore, cached_arrays
+from transformer.data.documents import Documents, TextPlan
+from transformer.data.labelled import NO_LABEL, EncodedTexts, LabelledPlan, stack_labels
+from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from transformer.training.placement import prefetch
 
@@ -42,14 +37,6 @@ def same(a: Batch, b: Batch) -> bool:
     return all(map(np.array_equal, a, b))
 
 
-def digest(plan: BatchPlan, numbers) -> str:
-    content = hashlib.sha256()
-    for i in numbers:
-        for array in plan[i]:
-            content.update(repr(array.shape).encode() + array.tobytes())
-    return content.hexdigest()
-
-
 def epoch_indices(plan: BatchPlan, epoch: int) -> list[int]:
     first = epoch * plan.epoch_length
     return [j for i in range(first, first + plan.epoch_length) for j in plan.indices(i)[1]]
@@ -58,31 +45,13 @@ def epoch_indices(plan: BatchPlan, epoch: int) -> list[int]:
 # -- batch i is a function of (seed, i)
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 7])
-@pytest.mark.parametrize("start", [0, 13, 10**6])
+@pytest.mark.parametrize(("ahead", "start"), [(0, 13), (1, 0), (7, 10**6)])
 def test_batches_are_the_same_from_any_start_with_or_without_prefetch(start, ahead):
     plan = make_plan()
     stream = make_plan().start_at(start, partial(prefetch, ahead))
     for i in range(start, start + 11):
         assert same(next(stream), plan[i])
     assert not same(next(stream), plan[start])
-
-
-def test_batches_are_the_same_in_another_process():
-    code = (
-        'import sys; sys.path[:0] = ["tests/support", "tests/data", "tests", "."]; '
-        "import test_batches as t; "
-        "print(t.digest(t.make_plan(), [3, 41, 10**5]))"
-    )
-    theirs = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONHASHSEED": "3"},
-    )
-    assert theirs.stdout.strip() == digest(make_plan(), [3, 41, 10**5])
-    assert theirs.stdout.strip() != digest(make_plan(seed=6), [3, 41, 10**5])
 
 
 @pytest.mark.parametrize("sentences", [1, 3, 8, 97])
@@ -92,38 +61,12 @@ def test_an_epoch_holds_each_sentence_exactly_once(sentences, epoch):
     assert sorted(epoch_indices(plan, epoch)) == list(range(sentences))
 
 
-def test_the_rows_of_an_epoch_are_the_corpus():
-    plan = make_plan()
-    rows = collections.Counter()
-    for i in range(plan.epoch_length):
-        source, target, labels = plan[i]
-        for s, t, label in zip(source, target, labels, strict=True):
-            if s.any():
-                assert t[0] == BOS_ID
-                rows[tuple(s[s != PAD_ID]), tuple(label[label != PAD_ID])] += 1
-    corpus = collections.Counter(
-        ((*s, EOS_ID), (*t, EOS_ID)) for s, t in zip(plan.source, plan.target, strict=True)
-    )
-    assert rows == corpus
-
-
 # -- one gather for each array
 
 
-def mapped_plan(folder, seed=5, **changes) -> BatchPlan:
-    """`make_plan`, with its tokens in files."""
-    plan = make_plan(seed=seed, **changes)
-    for side in ("source", "target"):
-        store, where = getattr(plan, side), folder / side
-        arrays = {"tokens": store.tokens, "offsets": store.offsets}
-        cached, *_ = cached_arrays(where, lambda _, arrays=arrays: (arrays, {}))
-        setattr(plan, side, TokenStore(**cached))
-    return plan
-
-
 @pytest.mark.parametrize("changes", [{}, {"mixture": mix((20, 77), (3.0, 1.0), 1.0)}])
-def test_a_batch_of_pairs_is_made_of_its_sentences_one_by_one(changes, tmp_path):
-    plan = mapped_plan(tmp_path, **changes)
+def test_a_batch_of_pairs_is_made_of_its_sentences_one_by_one(changes):
+    plan = make_plan(**changes)
     for i in (*range(plan.epoch_length), 10**6):
         bucket, numbers = plan.indices(i)
         sides = [[side[j].tolist() for j in numbers] for side in (plan.source, plan.target)]
@@ -147,10 +90,10 @@ def test_a_labelled_batch_is_made_of_its_texts_one_by_one():
         assert len(numbers) == len(plan[i].labels) or plan[i].labels[-1] == NO_LABEL
 
 
-def test_stacked_batches_are_the_batches_of_each_plan(tmp_path):
+def test_stacked_batches_are_the_batches_of_each_plan():
     kinds = zip(*(kinds_of_plans(97, seed, 32, 8) for seed in (1, 2, 3)), strict=True)
     plans = [[plan for _, plan, *_ in each] for each in kinds]
-    plans.append([mapped_plan(tmp_path, seed) for seed in (1, 2, 3)])
+    plans.append([make_plan(seed=seed) for seed in (1, 2, 3)])
     plans.append([make_plan(seed=s, mixture=mix((20, 77), (3.0, 1.0), 1.0)) for s in (1, 2, 3)])
     for each in plans:
         for i in (0, 1, 10**6):
@@ -200,7 +143,7 @@ NO_LEAST = np.zeros(12, int)
 
 
 @pytest.mark.parametrize("least", [False, True])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_bucket_lengths_need_as_few_positions_as_the_best_of_all_choices(seed, least):
     rng = np.random.default_rng(seed)
     longest, count = int(rng.integers(1, 12)), int(rng.integers(1, 5))
@@ -226,7 +169,7 @@ def test_bucket_lengths_need_as_few_positions_as_the_best_of_all_choices(seed, l
     assert bounds[-1] == longest
 
 
-@pytest.mark.parametrize("sentences", [1, 3, 97, 500])
+@pytest.mark.parametrize("sentences", [3, 500])
 def test_padding_fraction_is_what_a_whole_epoch_holds(sentences):
     plan = make_plan(sentences)
     batches = [plan[i] for i in range(plan.epoch_length)]
@@ -236,8 +179,7 @@ def test_padding_fraction_is_what_a_whole_epoch_holds(sentences):
     assert 0 < share < 1
 
 
-@pytest.mark.parametrize("multiple", [1, 2, 8])
-@pytest.mark.parametrize("cap", [0, 1, 5, 8, 20])
+@pytest.mark.parametrize(("multiple", "cap"), [(1, 0), (2, 5), (8, 5), (8, 20)])
 def test_batches_have_few_shapes_within_the_budget(multiple, cap):
     tokens = 251
     plan = make_plan(500, tokens=tokens, multiple=multiple, sentences=cap)
@@ -266,19 +208,15 @@ def kinds_of_plans(count, seed, rows, multiple):
     one = make_store([6 * (count + 1)], np.random.default_rng(11))
     running = Documents({"tokens": one.tokens, "tokens_offsets": one.offsets}, {}, whole=True)
     packed = TextPlan(running, seed, rows, 6)
-    yield "pairs", pairs, lambda i: len(pairs.indices(i)[1]), pairs[0].source
-    yield "labelled", labelled, lambda i: int((labelled[i].labels > 0).sum()), labelled[0].source
-    yield "packed", packed, lambda i: int((packed[i].segments[:, 0] > 0).sum()), packed[0].tokens
+    yield "pairs", pairs, lambda i: len(pairs.indices(i)[1])
+    yield "labelled", labelled, lambda i: int((labelled[i].labels > 0).sum())
+    yield "packed", packed, lambda i: int((packed[i].segments[:, 0] > 0).sum())
 
 
-@pytest.mark.parametrize(
-    ("rows", "multiple"),
-    [(8, 1), (32, 8), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(8, 8), (32, 1)])],
-)
+@pytest.mark.parametrize(("rows", "multiple"), [(8, 1), (32, 8)])
 def test_batches_of_any_plan_hold_as_many_sentences_as_one_another(rows, multiple):
-    met = set()
     for count in (1, 2, 7, 8, 9, 32, 33, 65, 97, 257):
-        for kind, plan, held, _ in kinds_of_plans(count, 5, rows, multiple):
+        for kind, plan, held in kinds_of_plans(count, 5, rows, multiple):
             for epoch in (0, 3):
                 first = epoch * plan.epoch_length
                 sizes = [held(first + i) for i in range(plan.epoch_length)]
@@ -286,8 +224,6 @@ def test_batches_of_any_plan_hold_as_many_sentences_as_one_another(rows, multipl
                 assert max(sizes) - min(sizes) <= 1, (kind, count, sizes)
                 assert max(sizes) <= rows
                 assert len(sizes) == -(-count // rows)  # and there are no more of them
-            met.add(kind)
-    assert met == {"pairs", "labelled", "packed"}
 
 
 # -- arrays

@@ -5,11 +5,10 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from configs import base
-from transformer.data.documents.packing import prepare_text
-from transformer.data.labelled.texts import prepare_labelled
+from transformer.data.documents import prepare_text
+from transformer.data.labelled import prepare_labelled
 from transformer.data.pairs import Labelled, Pair
 from transformer.data.parallel.corpus import prepare_corpus
 
@@ -39,14 +38,13 @@ def prepare(cache: Path) -> list[bytes]:
     ]
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.slow)])
-def test_a_flipped_byte_anywhere_in_the_cache_is_named_and_changes_nothing(count, tmp_path, said):
+def test_a_flipped_byte_anywhere_in_the_cache_is_named_and_changes_nothing(tmp_path, said):
     whole = prepare(tmp_path / "cache")
     assert said == []
     files = sorted(path for path in (tmp_path / "cache").rglob("*") if path.is_file())
     assert {path.suffix for path in files} == {".model", ".npy", ".json"}
-    rng = random.Random(count)
-    for _ in range(count):
+    rng = random.Random(12)
+    for _ in range(12):
         copy = tmp_path / "copy"
         shutil.copytree(tmp_path / "cache", copy)
         path = copy / rng.choice(files).relative_to(tmp_path / "cache")

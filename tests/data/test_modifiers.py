@@ -10,7 +10,6 @@ import pytest
 from configs import base
 from transformer.checks import check
 from transformer.data.batches import BatchPlan
-from transformer.data.buckets import Part
 from transformer.data.pairs import Pair
 from transformer.data.parallel.corpus import prepare_corpus
 from transformer.data.parallel.modifiers import (
@@ -22,7 +21,6 @@ from transformer.data.parallel.modifiers import (
 from transformer.data.tokenizer import UNK_ID
 from transformer.data.words import Words, set_case
 from transformer.errors import UserError
-from transformer.tasks import pair_text
 
 pytestmark = pytest.mark.full
 
@@ -48,10 +46,8 @@ def draws(name, pairs, count=300, symbols=()):
 @pytest.mark.parametrize(
     ("name", "pair", "source", "target"),
     [
-        ("capitals", RAIN, "IT IS RAINING.", "ESTÁ LLOVIENDO."),
         ("capitals", Pair("die Straße", "улица"), "DIE STRASSE", "УЛИЦА"),
         ("title", RAIN, "It Is Raining.", "Está Lloviendo."),
-        ("punctuation", RAIN, "It is raining", "Está lloviendo"),
         (
             "punctuation",
             HOUSES,
@@ -60,8 +56,6 @@ def draws(name, pairs, count=300, symbols=()):
         ),
         ("punctuation", Pair("It rains", "Llueve."), "It rains", "Llueve."),
         ("punctuation", Pair("यह पानी है।", "It is 5 $."), "यह पानी है", "It is 5 $"),
-        ("title", Pair("ọ̀rọ̀ kan", "the ﬁle"), "Ọ̀rọ̀ Kan", "The File"),
-        ("capitals", Pair("μαΐου", "x"), "ΜΑΪ́ΟΥ", "X"),
         ("capitals", CHINESE, *CHINESE[:2]),
         ("joined", RAIN, *RAIN[:2]),
     ],
@@ -182,9 +176,8 @@ def read(corpus, plan, epoch=0):
     return texts
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_an_epoch_has_each_pair_once_in_the_form_that_its_modifier_gives(tmp_path, dropout):
-    corpus, plan = make_plan(tmp_path, **{"tokenizer.bpe_dropout": dropout})
+def test_an_epoch_has_each_pair_once_in_the_form_that_its_modifier_gives(tmp_path):
+    corpus, plan = make_plan(tmp_path, **{"tokenizer.bpe_dropout": 0.1})
     epochs = [read(corpus, plan, epoch) for epoch in range(4)]
     for texts in epochs:
         assert sorted(texts) == list(range(len(PAIRS)))
@@ -195,13 +188,6 @@ def test_an_epoch_has_each_pair_once_in_the_form_that_its_modifier_gives(tmp_pat
     assert np.mean([epochs[0][i] == epochs[1][i] for i in epochs[0]]) < 0.6
 
 
-def test_the_parts_of_processes_are_the_batch(tmp_path):
-    _, plan = make_plan(tmp_path)
-    parts = [plan.part(3, Part(k, k + 1, 2)) for k in range(2)]
-    for array, *own in zip(plan[3], *parts, strict=True):
-        np.testing.assert_array_equal(array, np.concatenate(own)[: len(array)])
-
-
 def test_no_modifier_adds_unknown_tokens(tmp_path):
     changes = {"tokenizer.kind": "char", "tokenizer.byte_fallback": False}
     pairs = [Pair(*(side.replace("V", "v") for side in pair[:2])) for pair in PAIRS]
@@ -209,32 +195,20 @@ def test_no_modifier_adds_unknown_tokens(tmp_path):
     (model := tmp_path / "kept.model").write_bytes(tokenizer.model)
     changes["tokenizer.model"] = str(model)
     corpus, plan = make_plan(tmp_path, ALL, pairs, **changes)
-    assert corpus.modified["copied"] < 0.1  # the vocabulary lacks most of its letters
-    assert corpus.modified["joined"] > 0.1
+    assert (corpus.sampler.drawn[0] > 1.8 * corpus.source.lengths).any()  # joined pairs
     assert not any((array == UNK_ID).any() for i in range(plan.epoch_length) for array in plan[i])
-
-
-def test_a_modifier_that_finds_nothing_to_change_is_named(tmp_path):
-    pairs = [Pair(chr(0x4E00 + i) * 3 + "。", chr(0x4F00 + i) * 3 + "。") for i in range(80)]
-    corpus, _ = make_plan(tmp_path, {"typos": 0.2, "punctuation": 0.2}, pairs)
-    assert corpus.modified["typos"] == 0
-    assert corpus.modified["punctuation"] == pytest.approx(0.2, abs=0.1)
-    [line] = pair_text.describe_draws(corpus)
-    assert "0.0% typos" in line
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"data.augment_typos": 1.2}, ["data.augment_typos=1.2", "from 0 to 1"]),
-        ({"data.augment_typos": -0.1}, ["data.augment_typos=-0.1", "from 0 to 1"]),
         (
             {"data.augment_typos": 0.6, "data.augment_joined": 0.5},
             ["data.augment_typos=0.6 data.augment_joined=0.5 add to 1.1", "at most 1"],
         ),
         (
             {"data.augment_joined": 0.1, "task": "language_model", "train.best_metric": "loss"},
-            ["data.augment_joined=0.1", "language_model has none", "config.data.augment_joined=0"],
+            ["data.augment_joined=0.1", "language_model has none"],
         ),
     ],
 )

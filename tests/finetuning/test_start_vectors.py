@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import logging
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -15,10 +16,9 @@ from transformer import tasks
 from transformer.checks import check
 from transformer.errors import UserError
 from transformer.optim.parameters import named_leaves
-from transformer.runs import json_files
 from transformer.runs.run import Run
 from transformer.training.run import TrainingRun
-from transformer.training.start_vectors import check_vectors, read_vectors, start_with_vectors
+from transformer.training.start import read_vectors, start_with_vectors
 
 WORDS = ("the", "plot", "The", "film", "cast", "!")  # of the file, not all of the text
 TEXT = [row.replace("the plot", "The Plot") for row in ROWS]
@@ -35,16 +35,13 @@ def write_file(path, width=16, words=WORDS, header=False):
     return dict(zip(words, vectors, strict=True))
 
 
-def started(config, folder):
-    """The parameters before and after vectors were put in, by name, and the predictor."""
+def started(config):
+    """The parameters before and after vectors were put in, the predictor, and the record."""
     predictor = tasks.REGISTRY[config.task](config).predictor
     draw = np.random.default_rng(0).normal
     fresh = jax.tree.map(lambda x: draw(size=x.shape).astype(x.dtype), predictor.param_shapes())
-    folder.mkdir()
-    run = Run(folder, config)
-    check_vectors(run, predictor)
-    after = start_with_vectors(run, predictor, fresh)
-    return named_leaves(fresh), named_leaves(jax.device_get(after)), predictor
+    after, record = start_with_vectors(Run(Path(), config), predictor, fresh)
+    return named_leaves(fresh), named_leaves(jax.device_get(after)), predictor, record
 
 
 def check_rows(before, after, pieces, expected):
@@ -67,7 +64,7 @@ def test_tokens_of_a_classifier_start_with_the_vectors_of_their_words(
     config = text_config("classification", tmp_path / "text", TEXT, **changes)
     config.model.bigram_buckets = 5 * (architecture != "transformer")
     with caplog.at_level(logging.INFO):
-        before, after, predictor = started(config, tmp_path / "run")
+        before, after, predictor, found = started(config)
     pieces = predictor.tokenizer.pieces(range(predictor.tokenizer.vocab_size))
     [table] = [name for name in before if not identical(before[name], after[name])]
     expected = {f"▁{word}": theirs[word] for word in ("the", "The", "film", "cast", "!")}
@@ -77,14 +74,14 @@ def test_tokens_of_a_classifier_start_with_the_vectors_of_their_words(
     assert caplog.records[-1].getMessage() == f"{share} ({600 / len(pieces):.0f}%)"
     digest = hashlib.sha256((tmp_path / "words.gz").read_bytes()).hexdigest()
     record = {"file": f"{tmp_path}/words.gz", "sha256": digest, "tokens": 6}
-    assert json_files.read_run(tmp_path / "run")["vectors"] == {"source": record}
+    assert found == {"vectors": {"source": record}}
 
 
 def test_subwords_with_vectors_are_looked_up_as_they_are(tmp_path):
     theirs = write_file(tmp_path / "bpemb", words=("▁the", "the", "film", "▁plot", "!"))
     changes = {"train.source_vectors": f"{tmp_path}/bpemb"}
     config = text_config("classification", tmp_path / "text", TEXT, **changes)
-    before, after, predictor = started(config, tmp_path / "run")
+    before, after, predictor, _ = started(config)
     pieces = predictor.tokenizer.pieces(range(predictor.tokenizer.vocab_size))
     assert {"▁the", "▁film", "▁Plot"} <= {*pieces}
     [table] = [name for name in before if not identical(before[name], after[name])]
@@ -95,14 +92,13 @@ def test_subwords_with_vectors_are_looked_up_as_they_are(tmp_path):
 
 @pytest.mark.parametrize(
     ("tied", "side", "table"),
-    [("none", "source", "source"), ("none", "target", "target"), ("decoder", "source", "source"),
-     ("all", "source", "target"), ("all", "target", "target")],
+    [("none", "source", "source"), ("none", "target", "target"), ("all", "source", "target")],
 )  # fmt: skip
 def test_either_side_of_a_translator_may_start_with_vectors(tied, side, table, tmp_path):
     config = toy_config(tmp_path / "cache", **{"model.tied_embeddings": tied})
     letters = write_file(tmp_path / "letters", 8, ("a", "c", "missing"))
     config.train[f"{side}_vectors"] = str(tmp_path / "letters")
-    before, after, predictor = started(config, tmp_path / "run")
+    before, after, predictor, _ = started(config)
     changed = [name for name in before if not identical(before[name], after[name])]
     assert changed == [f"{table}_embedding/table"]  # "target" if it is one for all
     pieces = predictor.target_tokenizer.pieces(range(len(before[changed[0]])))
@@ -142,8 +138,6 @@ def test_a_damaged_file_is_named_with_its_line(text, says, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"model.d_model": 8}, "has vectors of 16 numbers, and the embeddings of this model "
-         "have 8: set config.model.d_model=16, or name a file of 8"),
         ({"model.architecture": "bag_of_embeddings", "model.bag_of_embeddings_width": 5},
          "have 5: set config.model.bag_of_embeddings_width=16, or"),
         ({"tokenizer.kind": "char"}, "tokens as a word: name a file of the language, or"),
@@ -159,7 +153,7 @@ def test_vectors_that_do_not_fit_are_refused_before_the_run(change, says, tmp_pa
     }
     config = text_config("classification", tmp_path / "text", TEXT, **changes)
     with pytest.raises(UserError, match=says):
-        check_vectors(Run(tmp_path, config), tasks.REGISTRY[config.task](config).predictor)
+        started(config)
 
 
 def test_vectors_and_weights_of_another_run_exclude_each_other(tmp_path):

@@ -72,8 +72,8 @@ LOOP, END = (-1.0, False, (5, 5, 5, EOS_ID)), (-4.0, False, (4, 5, EOS_ID))
 FORCED, WORSE = (-2.0, True, (4, 3, 3, EOS_ID)), (-8.0, False, (4, 6, EOS_ID))
 
 
-def read(*hypotheses, source=SOURCE, count=4, better=()):
-    return read_hypotheses(beam(*hypotheses), Words(), source, count, better)
+def read(*hypotheses, source=SOURCE, count=4):
+    return read_hypotheses(beam(*hypotheses), Words(), source, count)
 
 
 def test_what_loops_or_is_forced_to_end_comes_last_with_its_own_score():
@@ -102,22 +102,9 @@ def test_a_repetition_that_is_in_the_source_stays_the_best():
     ]
 
 
-def test_a_greedy_search_that_loops_is_only_marked():
-    [only] = read(LOOP)
-    assert (only.text, only.score, only.degenerate) == ("dogs dogs dogs", -1.0, 1)
-
-
 def test_a_text_that_ends_in_one_spelling_and_is_forced_to_in_another_is_there_once():
     forced = (-1.0, True, (4, 1, 5, EOS_ID))
     assert [each.degenerate for each in read(forced, END)] == [0]
-
-
-def test_a_wider_beam_adds_only_what_scores_worse_than_all_of_the_first():
-    better = read(LOOP, END)
-    assert [each.text for each in read(LOOP, FORCED, END, WORSE, better=better)] == [
-        *[each.text for each in better],
-        "three cats",
-    ]
 
 
 # -- forced by the limit

@@ -9,7 +9,6 @@ from sklearn import metrics
 
 from transformer.metrics.classification import (
     Reliability,
-    class_report,
     class_scores,
     reliability,
     roc_curve,
@@ -67,12 +66,6 @@ def test_a_class_without_texts_has_no_area_and_does_not_lower_the_mean():
     areas = [metrics.roc_auc_score(truth[two] == c, probabilities[two, c]) for c in range(2)]
     assert scores["auc"] == pytest.approx(np.mean(areas))
     assert "auc" not in class_scores(truth[truth == 1], probabilities[truth == 1], LABELS)
-
-
-def test_a_class_that_is_never_there_nor_predicted_scores_zero():
-    report = class_report(np.array([[3, 1, 0], [0, 4, 0], [0, 0, 0]]), LABELS)
-    assert report["bad"] == {"precision": 1.0, "recall": 0.75, "f1": 6 / 7, "texts": 4}
-    assert report["good"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "texts": 0}
 
 
 def test_the_calibration_error_is_that_of_an_example_by_hand():

@@ -1,13 +1,9 @@
 """What the best evaluation is, where the metric says nothing."""
 
-import json
-
 import pytest
 
-from experiments.display.training_curves import build_figure, read_curves
 from runs import Unigrams, lines, make_trainer, unigram_config
 from transformer.runs.checkpoint import Checkpoints
-from transformer.runs.workdir import find_trials
 from transformer.training.run import TrainingRun
 
 
@@ -39,19 +35,3 @@ def test_ties_are_broken_by_the_loss_and_what_says_nothing_costs_no_patience(
     with Checkpoints(tmp_path / "checkpoints", best_metric=metric, read_only=True) as checkpoints:
         assert checkpoints.best_step() == best
         assert checkpoints.steps() == sorted({best, end})
-
-
-def test_lists_of_trials_and_training_curves_name_the_same_best(tmp_path):
-    config = json.dumps({"train": {"best_metric": "bleu"}})
-    evaluations = [{"bleu": 0.0, "loss": loss} for loss in (3.0, 1.0, 2.0)]
-    for number, scores in enumerate(evaluations):
-        place = tmp_path / f"trials/{number:03d}"
-        place.mkdir(parents=True)
-        (place / "config.json").write_text(config)
-        (place / "results.json").write_text(json.dumps({"validation": scores}))
-    assert [trial.folder.name for trial in find_trials(tmp_path)] == ["001", "002", "000"]
-    events = [{"step": n, "split": "validation", **own} for n, own in enumerate(evaluations, 1)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, events)))
-    figure = build_figure(read_curves(tmp_path / "metrics.jsonl"), "file")
-    labels = [text.get_text() for axes in figure.axes for text in axes.get_legend().get_texts()]
-    assert "validation BLEU (best 0.00 at step 2)" in labels

@@ -9,7 +9,6 @@ import reference_recurrent as reference
 from reference import float64
 from transformer.model.config import FLOAT32
 from transformer.model.recurrent.cells import REGISTRY, run_cell
-from variants import full_but
 
 INPUTS, WIDTH, STEPS = 5, 2, 3
 
@@ -34,56 +33,6 @@ def test_a_cell_equals_its_papers_equations_step_by_step(name):
         state = cell.apply(variables, projected, state)
         expected = reference.CELLS[name](gates, row, expected)
         np.testing.assert_allclose(state, expected, rtol=1e-5, atol=1e-6)
-
-
-def along_sequence(cell, params, x, state):
-    """The outputs of a cell over one sentence."""
-    arguments = jnp.asarray(x)[None], jnp.ones((1, STEPS), bool)
-    state = tuple(jnp.asarray(vector)[None] for vector in state)
-    return cell.apply({"params": params}, *arguments, state, method=run_cell)[0]
-
-
-def slopes(function, tree):
-    """The gradient of a function of a tree of float64 arrays, by central differences."""
-    leaves, structure = jax.tree.flatten(tree)
-    gradients = [np.zeros_like(leaf) for leaf in leaves]
-    for leaf, gradient in zip(leaves, gradients, strict=True):
-        for place in np.ndindex(leaf.shape):
-            value, values = leaf[place], []
-            for step in (1e-5, -1e-5):
-                leaf[place] = value + step
-                values.append(function(jax.tree.unflatten(structure, leaves)))
-            leaf[place] = value
-            gradient[place] = (values[0] - values[1]) / 2e-5
-    return jax.tree.unflatten(structure, gradients)
-
-
-def distance(tree, other):
-    """The largest difference, as a fraction of the largest number."""
-    pairs = list(zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True))
-    assert all(np.shape(a) == np.shape(b) for a, b in pairs)
-    return max(np.abs(a - b).max() for a, b in pairs) / max(np.abs(b).max() for _, b in pairs)
-
-
-@pytest.mark.parametrize("name", full_but(["lstm"], REGISTRY))
-def test_a_cells_gradient_is_the_slope_of_its_papers_equations(name):
-    cell, *arguments = a_cell(name)
-    direction = np.random.default_rng(2).normal(size=(STEPS, WIDTH))
-
-    def loss(params, x, state):
-        return (along_sequence(cell, params, x, state) * direction.astype(np.float32)).sum()
-
-    def by_loops(arguments):
-        params, x, state = arguments
-        return (reference.run(params, name, x, state) * direction).sum()
-
-    found = jax.grad(loss, argnums=(0, 1, 2))(*arguments)
-    arguments = jax.tree.map(lambda leaf: np.array(leaf, np.float64), tuple(arguments))
-    expected = slopes(by_loops, arguments)
-    assert distance(found, expected) < 1e-5
-    # The control: the slopes of a slightly other cell are others.
-    arguments[0]["bias"][0] += 1e-3
-    assert distance(found, slopes(by_loops, arguments)) > 1e-5
 
 
 @pytest.mark.parametrize("name", REGISTRY)

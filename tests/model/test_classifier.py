@@ -10,12 +10,10 @@ import pytest
 from tiny_models import tiny_config
 from transformer.model.classifier import (
     POOLINGS,
-    AttentionPooling,
     BagOfEmbeddings,
     Classifier,
     bigram_hash,
 )
-from transformer.model.config import Dtypes
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 B, M, D, C, E = 3, 7, 22, 5, 11
@@ -106,19 +104,6 @@ def test_logits_are_a_linear_map_of_what_is_pooled_of_the_encoder(variables, poo
         np.testing.assert_allclose(logits[row], scores, rtol=1e-4, atol=1e-5)
         # The control: a mean over padding too would be another.
         assert not np.allclose(embedding[row], memory[row].mean(axis=0), atol=0.01) or length == M
-
-
-def test_attention_weights_are_sown_and_sum_to_one_over_the_tokens():
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(B, M, D)), jnp.bfloat16)
-    pooling = AttentionPooling(Dtypes("bfloat16", "bfloat16"))
-    params = {"params": pooling.init(jax.random.key(1), x, MASK)["params"]}
-    pooled, sown = pooling.apply(params, x, MASK, mutable=["intermediates"])
-    [weights] = sown["intermediates"]["weights"]
-    assert weights.shape == (B, M)
-    assert weights.dtype == pooled.dtype == jnp.float32
-    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-6)
-    assert (np.asarray(weights)[~np.asarray(MASK)] == 0).all()
-    assert np.ptp(weights[0]) > 1e-3  # control: they are no plain mean
 
 
 @pytest.mark.parametrize("name", ["attention", "recurrent", "bag_of_embeddings with bigrams"])

@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
 
 import reference
 from tiny_models import tiny_inputs, tiny_model
@@ -33,7 +32,7 @@ def drop(x, rate, seed=0):
     return Dropout().apply({}, x, rate, rngs={"dropout": jax.random.key(seed)})
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("rate", [0.1, 0.9])
 def test_dropout_keeps_its_share_and_the_expectation(rate):
     out = np.asarray(drop(jnp.ones(LARGE), rate))
     kept = out != 0.0
@@ -234,25 +233,3 @@ def test_layers_are_traced_once_and_each_drops_on_its_own():
         model.apply(variables, source, mask, method="encode")  # control: in no program
         assert len(traced) == 1 + 3
     assert len({np.asarray(out).tobytes() for out in outs}) == 2**3
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("share_layers", [False, True])
-def test_random_numbers_are_the_same_in_and_outside_a_program(share_layers):
-    model, variables = tiny_model(share_layers=share_layers)
-    inputs = tiny_inputs()
-
-    def drop(key):
-        rates = DropoutRates(residual=jnp.float32(0.5))
-        return model.apply(variables, *inputs, rates, rngs={"dropout": key})
-
-    def init(key):
-        return model.init(key, *inputs)
-
-    for draw in (drop, init):
-        outside, inside, other = (
-            ravel_pytree(call(jax.random.key(seed)))[0]
-            for call, seed in ((draw, 0), (jax.jit(draw), 0), (jax.jit(draw), 1))
-        )
-        np.testing.assert_allclose(outside, inside, atol=1e-5)
-        assert not np.allclose(outside, other, atol=0.1)  # control: of another key

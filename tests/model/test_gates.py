@@ -1,4 +1,4 @@
-"""Gates ablate heads exactly, and what nobody asks for is not in the compiled program."""
+"""Gates ablate heads exactly, in stacked layers and in steps of decoding too."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,6 @@ import pytest
 import reference
 from tiny_models import tiny_config, tiny_inputs, tiny_model
 from transformer.model.attention import MultiHeadAttention
-from transformer.model.layers import DropoutRates
 from transformer.model.masks import AttentionInputs, look_ahead_mask
 from transformer.model.stack import gate_variables, unit_gates
 
@@ -72,40 +71,3 @@ def test_stacked_layers_and_steps_of_decoding_have_their_gates(shared):
     np.testing.assert_allclose(whole, both(params, ones)[1], rtol=1e-5, atol=1e-5)
     others = both(params, {**off, "decoder_self": 0 * ones["decoder_self"]})[1]
     assert np.abs(whole - others).max() > 0.01  # control: heads of another kind
-
-
-def programs(model, variables):
-    """What is compiled for training and for reading, as StableHLO."""
-    inputs = tiny_inputs()
-    rates = DropoutRates(residual=0.1, attention=0.1)
-
-    def loss(variables, key):
-        logits = model.apply(variables, *inputs, rates, rngs={"dropout": key})
-        return jnp.square(logits).sum()
-
-    return {
-        "training": jax.jit(jax.grad(loss)).lower(variables, jax.random.key(0)).as_text(),
-        "reading": jax.jit(model.apply).lower(variables, *inputs).as_text(),
-    }
-
-
-@pytest.mark.full
-def test_gates_and_norms_nobody_asks_for_are_not_in_the_program(monkeypatch):
-    model, variables = tiny_model(num_encoder_layers=1, num_decoder_layers=1)
-    plain = programs(model, variables)
-    gates = gate_variables(unit_gates(model.config), model.config)
-    gated = programs(model, {**variables, "gates": gates})
-    explained = jax.jit(lambda v, *x: model.apply(v, *x, mutable=["intermediates"]))
-    asked = explained.lower(variables, *tiny_inputs()).as_text()
-    # An attention that can neither sow nor look for gates is compiled to the same letters.
-    monkeypatch.setattr(MultiHeadAttention, "sow", lambda *_: None)
-    monkeypatch.setattr(MultiHeadAttention, "is_mutable_collection", lambda *_: False)
-    monkeypatch.setattr(MultiHeadAttention, "has_variable", lambda *_: False)
-    bare = programs(model, variables)
-    assert bare == plain
-    # Controls: gates that are there, and weights and norms that are asked for, are in it.
-    assert all(gated[name] != bare[name] for name in bare)
-    assert "sqrt" in asked
-    assert (
-        asked.count("stablehlo.dot_general") == plain["reading"].count("stablehlo.dot_general") + 3
-    )

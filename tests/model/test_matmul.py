@@ -1,7 +1,6 @@
 """Products are those of numpy with rounded factors, forwards and backwards, in any shape."""
 
 import functools
-import itertools
 import re
 from pathlib import Path
 
@@ -25,7 +24,8 @@ from transformer.model.matmul import (
 
 CPU = Path("/proc/cpuinfo")
 HAS_AMX = CPU.exists() and "amx_bf16" in CPU.read_text("utf-8") and jax.default_backend() == "cpu"
-SIZES = (1, 3, 17)  # of each axis
+SIZES = ((1, 3, 17), (17, 1, 3), (3, 17, 1))  # N, K and M
+ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 FORMS = {
     "nn": (product, lambda x, y: x @ y, lambda n, k, m: ((n, k), (k, m))),
     "nt": (product_nt, lambda x, y: x @ y.T, lambda n, k, m: ((n, k), (m, k))),
@@ -46,12 +46,11 @@ def close(ours, expected):
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.full), "bfloat16"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_product_is_that_of_its_factors_summed_in_float32(form, dtype):
+def test_a_product_is_that_of_its_factors_summed_in_float32(form):
     ours, expected, shapes = FORMS[form]
-    for sizes in itertools.product(SIZES, repeat=3):
-        x, y = (draw(*shape, dtype=dtype, seed=i) for i, shape in enumerate(shapes(*sizes)))
+    for sizes in SIZES:
+        x, y = (draw(*shape, dtype="bfloat16", seed=i) for i, shape in enumerate(shapes(*sizes)))
         found = jax.jit(ours)(x, y)
         assert found.dtype == jnp.float32
         close(found, expected(np.float64(x), np.float64(y)))
@@ -68,7 +67,7 @@ def expected_gradients(x, kernel, wanted):
 
 def test_gradients_of_a_linear_map_have_rounded_factors_and_are_float32():
     differentiate = jax.jit(jax.grad(loss, (0, 1)))
-    for n, k, m in itertools.product(SIZES, repeat=3):
+    for n, k, m in SIZES:
         arguments = draw(n, k), draw(k, m, seed=1), draw(n, m, seed=2)
         gradients = differentiate(*arguments)
         for ours, expected in zip(gradients, expected_gradients(*arguments), strict=True):
@@ -95,21 +94,6 @@ def test_no_factor_of_a_gradient_is_float32_on_any_platform(monkeypatch, platfor
     assert found == ["bfloat16"] * 6
 
 
-@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
-def test_products_of_several_runs_at_the_same_time_are_those_of_each(axes):
-    runs, n, k, m = 2, 7, 5, 3
-    x, kernel = (
-        draw(*((runs,) if axis == 0 else ()), *shape, seed=i)
-        for i, (axis, shape) in enumerate(zip(axes, ((n, k), (k, m)), strict=True))
-    )
-    wanted = draw(n, m, seed=2)
-    grad = jax.jit(jax.vmap(jax.grad(loss, (0, 1)), (*axes, None)))
-    for run, *ours in zip(range(runs), *grad(x, kernel, wanted), strict=True):
-        own = (a if axis is None else a[run] for a, axis in zip((x, kernel), axes, strict=True))
-        for found, expected in zip(ours, expected_gradients(*own, wanted), strict=True):
-            close(found, expected)
-
-
 @pytest.mark.skipif(not HAS_AMX, reason="needs a CPU with AMX")
 def test_on_a_cpu_with_amx_no_product_is_converted_to_float32():
     arguments = draw(64, 48), draw(48, 32, seed=1), draw(64, 32, seed=2)
@@ -131,10 +115,9 @@ def test_on_a_cpu_with_amx_no_product_is_converted_to_float32():
     assert set(dtypes(plain)) == {("f32", "f32")}  # control: what XLA does alone
 
 
-@pytest.mark.parametrize("scan", [False, pytest.param(True, marks=pytest.mark.full)])
-def test_a_model_with_rounded_factors_is_near_the_exact_one(scan):
+def test_a_model_with_rounded_factors_is_near_the_exact_one():
     def outputs(**changes):
-        model, variables = tiny_model(scan_layers=scan, **changes)
+        model, variables = tiny_model(**ONE_LAYER, **changes)
 
         def nll(variables):
             logits = model.apply(variables, *tiny_inputs())
@@ -145,7 +128,7 @@ def test_a_model_with_rounded_factors_is_near_the_exact_one(scan):
 
     logits, gradient = outputs()
     near, other = outputs(matmul_dtype="bfloat16")
-    model, variables = tiny_model(scan_layers=scan, matmul_dtype="bfloat16")
+    model, variables = tiny_model(**ONE_LAYER, matmul_dtype="bfloat16")
     factors = model.apply(variables, jnp.ones((1, 1, 22)), method="output_factors")
     assert [x.dtype for x in factors] == [jnp.bfloat16, jnp.float32]
     assert near.dtype == jnp.float32

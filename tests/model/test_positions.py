@@ -5,56 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import reference
-from reference_positions import WRITTEN
-from tiny_models import tiny_config, tiny_inputs, tiny_model
+from tiny_models import tiny_inputs, tiny_model
 from transformer.errors import UserError
 from transformer.model.positions.additive import sinusoid_angles
-from transformer.model.positions.base import STACK_HOOKS
-from transformer.model.positions.registry import REGISTRY, SumOfPositions
 
 pytestmark = pytest.mark.device
 
 D = 22
-
-
-def encoding(name, length, d_model=D, **kwargs):
-    """What an encoding adds to embeddings of zeros."""
-    config = tiny_config(positions=name, d_model=d_model, head_size=4, **kwargs)
-    p = reference.parameters(config).get("decoder_positions", {})
-    module = SumOfPositions(config, names=name, hooks=STACK_HOOKS)
-    zeros = jnp.zeros((1, length, d_model))
-    return np.asarray(module.apply({"params": p}, zeros, jnp.arange(length), method="add")[0])
-
-
-# d_model 4: angles pos / 10000^0 and pos / 10000^(2/4) = pos / 100. From a table of sines:
-# sin 1 = .841471, cos 1 = .540302, sin 2 = .909297, cos 2 = -.416147, sin .01 = .010000,
-# cos .01 = .999950, sin .02 = .019999, cos .02 = .999800.
-BY_HAND = {
-    "sinusoidal": [
-        [0.0, 1.0, 0.0, 1.0],
-        [0.841471, 0.540302, 0.010000, 0.999950],
-        [0.909297, -0.416147, 0.019999, 0.999800],
-    ],
-    "split": [
-        [0.0, 0.0, 1.0, 1.0],
-        [0.841471, 0.010000, 0.540302, 0.999950],
-        [0.909297, 0.019999, -0.416147, 0.999800],
-    ],
-}
-
-
-@pytest.mark.parametrize("name", BY_HAND)
-def test_sinusoids_of_the_first_positions_are_those_of_a_table(name):
-    np.testing.assert_allclose(encoding(name, 3, d_model=4), BY_HAND[name], atol=1e-6)
-
-
-@pytest.mark.parametrize("name", WRITTEN)
-def test_every_encoding_equals_the_papers_equations(name):
-    config = tiny_config(positions=name)
-    p = reference.float64(reference.parameters(config))
-    expected = reference.positional_encoding(p, "decoder", 29, config)
-    np.testing.assert_allclose(encoding(name, 29), expected, atol=2e-6)
 
 
 def test_far_positions_are_exact_enough_for_float32():
@@ -76,11 +33,3 @@ def test_learned_positions_end_with_their_table():
         shape(7)
     with pytest.raises(UserError, match=r"7 tokens .*model\.max_length=6"):
         model.apply(variables, source, source_mask, 2, 7, method="init_cache")
-
-
-def test_other_encodings_have_no_last_position():
-    limited = {name for name in REGISTRY if REGISTRY[name].limit(tiny_config()) is not None}
-    assert limited & set(WRITTEN) == {"learned"}
-    for name in set(REGISTRY) - limited:
-        grid = {"patch_size": 2, "d_model": 24} if name.startswith("grid") else {"d_model": D}
-        assert encoding(name, 31, max_length=6, **grid).shape == (31, grid["d_model"])

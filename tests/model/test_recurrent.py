@@ -12,12 +12,11 @@ from test_transformer import gradients_by_token
 
 import reference_recurrent as reference
 from reference import float64
-from tiny_models import tiny_config, tiny_inputs
-from tiny_run import CONFIG, command, refused, shared_folder
+from tiny_models import holey_inputs, tiny_config, tiny_inputs
+from tiny_run import CONFIG, command, shared_folder
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.recurrent import attention as recurrent_attention
 from transformer.model.recurrent.model import RecurrentModel
-from transformer.runs.run import Run, TrainedRun
 
 B, M, L, V = 3, 5, 7, 23
 ATTENTIONS = tuple(recurrent_attention.REGISTRY)
@@ -38,8 +37,7 @@ def tiny_recurrent(seed=0, **changes):
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_the_past_and_the_source_are_read_and_never_the_future_or_padding(attention):
     model, variables = tiny_recurrent(**ONE_LAYER, cell="rnn", recurrent_attention=attention)
-    inputs = tiny_inputs(source_lengths=(5, 3, 0))
-    inputs = inputs._replace(target_mask=inputs.target_mask.at[1, 2].set(False))
+    inputs = holey_inputs()
     by_target, by_source = gradients_by_token(model, variables, inputs)
     is_target, is_source = np.asarray(inputs.target_mask), np.asarray(inputs.source_mask)
     for b, i in np.ndindex(B, L):
@@ -52,22 +50,6 @@ def test_the_past_and_the_source_are_read_and_never_the_future_or_padding(attent
         assert not by_source[b, i, b != SENTENCES].any()
     assert np.isfinite(by_target).all()
     assert np.isfinite(by_source).all()
-
-
-def test_the_encoder_reads_both_sides():
-    model, variables = tiny_recurrent(num_encoder_layers=1, cell="gru")
-    source, _, source_mask, _ = tiny_inputs(source_lengths=(5, 5, 5))
-
-    def encode(table):
-        params = {**variables["params"], "source_embedding": {"table": table}}
-        return model.apply({"params": params}, source, source_mask, method="encode")[0]
-
-    reads = jax.jit(jax.jacrev(encode))(variables["params"]["source_embedding"]["table"])
-    reads = np.abs(reads[:, :, np.asarray(source[0])]).sum(-1) > 0  # [position, unit, token]
-    later = np.triu(np.ones((M, M), bool))
-    half = model.config.d_model // 2
-    assert (reads[:, :half] == later.T[:, None]).all()
-    assert (reads[:, half:] == later[:, None]).all()
 
 
 def documents(segments):
@@ -131,7 +113,7 @@ def test_the_model_equals_the_papers_equations_in_float64(case):
     is_target = np.asarray(inputs.target_mask)
     np.testing.assert_allclose(logits[is_target], expected[is_target], rtol=1e-5, atol=1e-5)
 
-    weights = model.attention_weights(sown.get("intermediates", {}))
+    weights = model.sown_attention(sown.get("intermediates", {}), "weights")
     if rows[0][0] is None:
         assert weights == {}
         return
@@ -185,23 +167,6 @@ def test_bfloat16_keeps_parameters_states_and_logits_in_float32():
     assert logits.dtype == jnp.float32
     error = np.abs(logits - expected).max() / np.abs(expected).max()
     assert 1e-4 < error < 0.05  # bfloat16 has 8 bits: it is used, and near
-
-
-@pytest.mark.full
-def test_bfloat16_sums_multiplicative_scores_in_float32():
-    config = tiny_config(architecture="recurrent", dtype="bfloat16")
-    module = recurrent_attention.MultiplicativeAttention(config)
-    rng, width = np.random.default_rng(0), config.d_model
-    states, values = (jnp.asarray(rng.normal(size=(B, n, width)), jnp.bfloat16) for n in (L, M))
-    mask = jnp.ones((B, M), bool)
-    memory = recurrent_attention.EncoderMemory(values, values, mask)
-    _, weights = module.apply({}, states, memory, method="attend")
-    wide = (np.asarray(x, np.float32) for x in (states, values))
-    scores = jnp.asarray(np.einsum("BLD,BMD->BLM", *wide))
-    np.testing.assert_allclose(weights[:, 0], jax.nn.softmax(scores), rtol=1e-4, atol=1e-7)
-    # Control: scores of bfloat16 give other weights.
-    rounded = jax.nn.softmax(scores.astype(jnp.bfloat16).astype(jnp.float32))
-    assert np.abs(weights[:, 0] - rounded).max() > 1e-3
 
 
 # --- a token at a time
@@ -269,20 +234,3 @@ def test_a_recurrent_run_translates_scores_and_draws(run):
     with np.load(Path(ended.out.splitlines()[-1]).parent / "attention.npz") as saved:
         assert saved["cross"].shape[:2] == (1, 1)
         np.testing.assert_allclose(saved["cross"].sum(-1), 1.0, rtol=1e-6)
-
-
-@pytest.mark.full
-def test_a_model_without_attention_has_none_to_draw(run, monkeypatch):
-    load = Run.load_trained
-
-    def without(self):
-        translator = load(self).predictor
-        changes = {**vars(translator.model.config), "recurrent_attention": "none"}
-        translator.model = RecurrentModel(type(translator.model.config)(**changes))
-        params = jax.jit(translator.init_params)(jax.random.key(0))
-        return TrainedRun(translator, {"params": params})
-
-    monkeypatch.setattr(Run, "load_trained", without)
-    says = ("recurrent_attention=none", "no attention to draw", "recurrent_attention=additive")
-    flags = ("--sentence=a b c", "--translation=a b c")
-    refused("--mode=attention", f"--workdir={run}", *flags, says=says)

@@ -9,12 +9,13 @@ import pytest
 from test_stepwise import full_pass, search
 
 import reference
-import reference_positions
 from tiny_models import tiny_config, tiny_inputs, tiny_model
+from transformer.model.positions.relative import alibi_slopes, distance_buckets
 from transformer.model.transformer import Transformer
 from variants import EACH_VALUE, MODELS, VARIANTS, full_but
 
 B = 3
+ALONE = {"num_encoder_layers": 0, "positions": "relative_shaw", "num_kv_heads": 1}
 
 
 def by_loops(config, inputs, params=None):
@@ -24,9 +25,9 @@ def by_loops(config, inputs, params=None):
     )
 
 
-@pytest.mark.parametrize("name", full_but(VARIANTS, MODELS))
+@pytest.mark.parametrize("name", [*full_but(VARIANTS, MODELS), "decoder alone"])
 def test_the_model_equals_the_papers_equations_in_float64(name):
-    model, variables = tiny_model(**MODELS[name])
+    model, variables = tiny_model(**MODELS.get(name, ALONE))
     inputs = tiny_inputs()
     logits = jax.jit(model.apply)(variables, *inputs)
     expected = by_loops(model.config, inputs)
@@ -52,6 +53,7 @@ def test_the_comparison_sees_a_model_without_the_variant(name, without):
     "fields",
     [
         *full_but(EACH_VALUE[:2], EACH_VALUE),
+        ALONE,
         *(pytest.param(fields[0], marks=pytest.mark.full) for fields in VARIANTS.values()),
     ],
     ids=lambda fields: "-".join(map(str, fields.values())),
@@ -144,52 +146,6 @@ def test_remat_changes_no_gradient(changes):
 # --- by hand
 
 
-def test_slopes_of_alibi_by_hand():
-    np.testing.assert_array_equal(
-        reference_positions.slopes(8),
-        [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256],
-    )
-    np.testing.assert_array_equal(
-        reference_positions.slopes(6), [1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8]
-    )
-
-
-def biases(length, **changes):
-    """What a model adds to the scores of the encoder and the decoder, less that at distance 0.
-
-    Queries of zeros have no other scores, so that the logarithms of weights show it, [H, L, L].
-    """
-    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "head_size": 2}
-    model, variables = tiny_model(**{**sizes, **changes})
-    params, found = variables["params"], {}
-    for side in ("encoder", "decoder"):
-        attention = params[f"{side}_layers_0"]["self_attention"]
-        attention["query"] = jax.tree.map(jnp.zeros_like, attention["query"])
-        if f"{side}_positions" in params:
-            table = params[f"{side}_positions"]["relative_bias"]
-            rows, heads = table["table"].shape
-            table["table"] = jnp.arange(rows)[:, None] / 8 * (-1.0) ** jnp.arange(heads)
-    tokens, mask = jnp.ones((1, length), int), jnp.ones((1, length), bool)
-    apply = jax.jit(functools.partial(model.apply, mutable=["intermediates"]))
-    _, sown = apply(variables, tokens, tokens, mask, mask)
-    for side in ("encoder", "decoder"):
-        (weights,) = sown["intermediates"][f"{side}_layers_0"]["self_attention"]["weights"]
-        weights = np.float64(weights[0])
-        with np.errstate(divide="ignore"):  # the future has no weight
-            found[side] = np.log(weights / np.diagonal(weights, axis1=1, axis2=2)[:, :, None])
-    return found
-
-
-@pytest.mark.parametrize("num_heads", [8, 6])
-def test_alibi_lowers_scores_by_its_slopes_times_the_distance(num_heads):
-    found = biases(5, positions="alibi", num_heads=num_heads)
-    distance = np.abs(np.arange(5) - np.arange(5)[:, None])
-    expected = -np.array(reference_positions.slopes(num_heads))[:, None, None] * distance
-    past = np.tril(np.ones((5, 5), bool))
-    np.testing.assert_allclose(found["encoder"], expected, atol=1e-5)
-    np.testing.assert_allclose(found["decoder"][:, past], expected[:, past], atol=1e-5)
-
-
 # 32 buckets up to a distance of 128. Both ways, 16 are for keys up to the query, 16 for those after
 # it. Of each, 0 to 7 are for one distance; d beyond has 8 + floor(log(d / 8) / log(16) * 8), which
 # is 8 + floor(2 log2(d / 8)): 11 is 0.92 beyond 8, 12 is 1.17, 90 is 6.98, 91 is 7.02.
@@ -204,16 +160,14 @@ ONE_WAY = {0: 0, -1: 1, -15: 15, -16: 16, -18: 16, -19: 17, -32: 21, -64: 26, -1
 
 
 def test_buckets_of_t5_by_hand():
-    for both_ways, by_hand in ((True, BOTH_WAYS), (False, ONE_WAY)):
-        for position, row in by_hand.items():
-            assert reference_positions.bucket(position, both_ways, 32, 128) == row
-    assert reference_positions.bucket(5, False, 32, 128) == 0  # one way there is no after
+    for bidirectional, by_hand in ((True, BOTH_WAYS), (False, ONE_WAY)):
+        distances = jnp.array([[*by_hand]])
+        assert distance_buckets(distances, 32, 128, bidirectional)[0].tolist() == [
+            *by_hand.values()
+        ]
 
 
-@pytest.mark.parametrize(("side", "by_hand"), [("encoder", BOTH_WAYS), ("decoder", ONE_WAY)])
-def test_the_model_reads_the_rows_of_t5(side, by_hand):
-    found = biases(140, positions="relative_bias", bias_buckets=32, bias_distance=128)[side] * 8
-    for position, row in by_hand.items():
-        for head, sign in enumerate((1.0, -1.0)):
-            diagonal = np.diagonal(found[head], offset=position)
-            np.testing.assert_allclose(diagonal, sign * row, atol=1e-3, err_msg=str(position))
+def test_slopes_of_alibi_by_hand():
+    powers = [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
+    np.testing.assert_array_equal(alibi_slopes(8), powers)
+    np.testing.assert_array_equal(alibi_slopes(6), [1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8])

@@ -1,17 +1,12 @@
 """Schedules are those of their papers, on numbers worked out by hand."""
 
-import importlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from places import ROOT
 from transformer.optim.schedules import SCHEDULES, learning_rate
-from transformer.training.run import describe_unusual_rate
 
-CONFIGS = sorted(path for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
 # d_model 16, factor or peak 2, warmup 4, 20 updates in all, of which wsd's last 10 decay.
 HPARAMS = {"learning_rate": 2.0, "warmup_steps": 4, "total_steps": 20, "decay_fraction": 0.5}
 BY_HAND = {
@@ -56,12 +51,6 @@ def test_schedules_are_those_worked_out_by_hand(name):
 def test_the_fraction_of_wsd_that_decays_may_be_none_or_all(fraction, by_hand):
     values = rates("wsd", list(by_hand), decay_fraction=fraction)
     np.testing.assert_allclose(values, list(by_hand.values()), atol=1e-6)
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_no_config_that_comes_with_this_has_an_unusual_rate(path):
-    config = importlib.import_module(f"configs.{path.stem}").get_config()
-    assert describe_unusual_rate(config.optimizer) == ""
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

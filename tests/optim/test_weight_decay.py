@@ -11,11 +11,9 @@ from flax.traverse_util import flatten_dict
 import reference
 from runs import toy_config
 from tiny_models import tiny_config, tiny_inputs
-from transformer.inference.base import source_mask
 from transformer.model.build import REGISTRY
 from transformer.model.classifier import Classifier
 from transformer.model.stack import stacked_modules
-from transformer.model.vision.inputs import PictureText
 from transformer.optim import OptimizerConfig
 from transformer.optim.optimizers import make_optimizer
 from transformer.tasks.translation import TranslationTask
@@ -94,18 +92,6 @@ def test_classifiers_and_recurrent_models_decay_no_vector(kind, cell):
     assert not vectors(found[0])
     assert {"output/kernel", "attention_pooling/hidden/kernel"} <= found[0]
     assert any("encoder_layers" in name for name in found[0])
-
-
-def test_a_model_of_pictures_decays_no_bias_of_its_grid():
-    config = tiny_config(positions="learned+grid_bias", patch_size=2, num_decoder_layers=0)
-    source = PictureText(np.zeros((1, 9, 12), np.uint8), np.ones((1, 4), np.int32))
-    model = Classifier(config, 3, "first")
-    shapes = jax.eval_shape(model.init, jax.random.key(0), source, source_mask(source))["params"]
-    params = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), shapes)
-    assert "encoder/encoder_positions/grid_bias/table" in flatten_dict(params, sep="/")
-    found = decayed(params, stacked_modules(config))
-    assert "encoder/encoder_positions/learned/table" in found
-    assert not vectors(found)
 
 
 @pytest.mark.full

@@ -16,7 +16,7 @@ from log_lines import heard
 from runs import identical
 from transformer.errors import UserError
 from transformer.optim import OptimizerConfig, optimizers
-from transformer.runs import checkpoint, leaves
+from transformer.runs import checkpoint
 from transformer.runs.checkpoint import Checkpoints
 from transformer.training.step import init_state
 
@@ -102,11 +102,10 @@ def test_one_saved_where_a_run_was_stopped_goes_with_the_next(tmp_path):
         assert checkpoints.steps() == [2, 3, 5]  # 2 and 3 are the last two up to the best
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("metric", ["loss", "bleu"])
-def test_a_score_that_is_not_finite_is_the_worst_and_costs_no_checkpoint(bad, metric, tmp_path):
+def test_a_score_that_is_not_finite_is_the_worst_and_costs_no_checkpoint(metric, tmp_path):
     with Checkpoints(tmp_path, 1, metric) as checkpoints:
-        for step, score in enumerate([bad, 5.0, bad, bad], 1):
+        for step, score in enumerate([np.nan, 5.0, np.inf, -np.inf], 1):
             save(checkpoints, step, score)
         assert (checkpoints.best_step(), checkpoints.steps()) == (2, [2, 4])
 
@@ -175,7 +174,6 @@ def test_inference_reads_nothing_of_the_optimizer(folder):
     shutil.rmtree(folder / "3" / "params")  # there is a moving average
     with Checkpoints(folder, read_only=True) as checkpoints:
         assert identical(jax.device_get(weights(checkpoints, 3)), expected(3).ema)
-    assert resume(folder)[1]["step"] == 2
 
 
 # -- of another run
@@ -200,48 +198,34 @@ def test_checkpoints_of_another_text_are_refused_but_not_those_that_do_not_tell(
     assert said == []
 
 
-@pytest.mark.parametrize(
-    ("part", "says"),
-    [
-        ("opt_state", "of another version of this code: opt_state/"),
-        ("params", "config.json, or .*: params/a/kernel is .61, 67., not absent"),
-    ],
-)
-def test_a_state_with_other_arrays_is_refused_and_its_weights_stay_usable(part, says, folder):
+def test_a_state_with_other_arrays_is_refused_and_its_weights_stay_usable(folder):
     with Checkpoints(folder, 3) as checkpoints:
-        other = make_state(0.0).replace(**{part: {"b": jnp.zeros(9)}})
-        with pytest.raises(UserError, match=says):
+        other = make_state(0.0).replace(params={"b": jnp.zeros(9)})
+        with pytest.raises(UserError, match=r"params/a/kernel is .* not absent"):
             checkpoints.restore_newest(other, "x")
         assert checkpoints.steps() == [1, 2, 3]
         assert identical(jax.device_get(weights(checkpoints, 1)), expected(1).ema)
 
 
-def test_an_empty_folder_restores_nothing_and_one_of_before_says_so(tmp_path):
+def test_an_empty_folder_restores_nothing(tmp_path):
     with Checkpoints(tmp_path) as checkpoints:
         assert checkpoints.restore_newest(make_state(0.0), "x") is None
         assert checkpoints.best_step() is None
-        (tmp_path / "8/params").mkdir(parents=True)
-        (tmp_path / "8/checkpoint.json").write_text("{}")
-        with pytest.raises(UserError, match="are damaged, or of another version of this code: "):
-            checkpoints.restore_newest(make_state(0.0), "x")
 
 
 # -- damage
 
 
-def is_named_or_harmless(folder, sure: bool) -> bool:
-    with heard() as said, Checkpoints(folder, 3, read_only=True) as checkpoints:
-        try:
+def reads(folder) -> str:
+    """Whether the weights and the state of step 3 are restored; else the error."""
+    try:
+        with Checkpoints(folder, 3, read_only=True) as checkpoints:
             used = jax.device_get(weights(checkpoints, 3))
-        except UserError:
-            used = None
-        # What the error has named is not said again.
-        if len(checkpoints.scores()) < 3 and not said and used is not None:
-            return False
-    state, progress, said = resume(folder)
-    step = 2 if any("going back to the one before" in line for line in said) else 3
-    resumed = identical(state, expected(step)) and progress["step"] == step
-    return resumed and (used is None or identical(used, expected(3).ema)) and (step == 2 or sure)
+        state, _, said = resume(folder)
+    except UserError as error:
+        return str(error)
+    same = identical(used, expected(3).ema) and identical(state, expected(3))
+    return "the same" if same and not said else "others"
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(200, marks=FULL)])
@@ -255,9 +239,12 @@ def test_flipped_bits_are_named_or_harmless(original, tmp_path, count):
         data = bytearray(path.read_bytes())
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         path.write_bytes(data)
-        unchecked = path.parent.name == "3" and path.name != checkpoint.RECORD  # of Orbax's commit
-        assert is_named_or_harmless(copy, sure=unchecked), path
-        named += bool(list(copy.parent.glob("unreadable_3_*")))
+        result = reads(copy)
+        if path.parent.name == "3" and path.name != checkpoint.RECORD:  # of Orbax's commit
+            assert result == "the same", path
+        else:
+            assert "checkpoints/3 is damaged" in result, path
+            named += 1
         shutil.rmtree(copy.parent)
     assert named > count / 2
 
@@ -290,22 +277,9 @@ def test_a_damaged_record_is_named_once_and_its_checkpoint_stays(content, folder
     assert "checkpoints/2 is damaged: record.json is not what was written" in line
 
 
-def test_what_is_damaged_stays_on_the_disk_that_a_linked_folder_is_on(folder, tmp_path):
-    elsewhere = tmp_path / "elsewhere" / "checkpoints"
-    elsewhere.parent.mkdir()
-    folder.rename(elsewhere)
-    folder.symlink_to(elsewhere)
-    (elsewhere / "3" / checkpoint.RECORD).write_text("{")
-    assert identical(resume(folder)[0], expected(2))
-    names = [path.name.split("_")[0] for path in elsewhere.parent.iterdir()]
-    assert sorted(names) == ["checkpoints", "unreadable"]
-    assert [path.name for path in folder.parent.iterdir()] == ["checkpoints"]
-
-
 def test_only_folders_of_steps_are_deleted(folder, tmp_path):
-    ours = folder / "4.orbax-checkpoint-tmp", folder / checkpoint.DELETED / "3"
-    others = tmp_path / "others", folder / "my.orbax-checkpoint-tmp", folder / "deleted" / "work"
-    (folder / checkpoint.DELETED).mkdir()
+    ours = folder / "4.orbax-checkpoint-tmp", folder / "3.deleted"
+    others = tmp_path / "others", folder / "my.orbax-checkpoint-tmp", folder / "work.deleted"
     (folder / "5.orbax-checkpoint-tmp").symlink_to(tmp_path / "others")
     for place in (*ours, *others):
         place.mkdir()
@@ -338,7 +312,7 @@ def test_what_a_system_cannot_read_now_is_no_damage(folder, monkeypatch):
         patch.setattr(ocp.CheckpointManager, "restore", fail)
         with pytest.raises(UserError, match=r"3 cannot be read now .*Too many open files"):
             resume(folder)
-        patch.setattr(leaves, "open_file", fail)
+        patch.setattr(checkpoint, "hash_file", fail)
         with pytest.raises(OSError, match="Too many"):
             resume(folder)
     assert sorted(folder.parent.rglob("*")) == before
@@ -347,7 +321,7 @@ def test_what_a_system_cannot_read_now_is_no_damage(folder, monkeypatch):
 
 def test_what_a_kill_leaves_half_written_or_half_deleted_is_no_checkpoint(folder):
     shutil.copytree(folder / "1", folder / "4.orbax-checkpoint-tmp")
-    shutil.copytree(folder / "1", folder / checkpoint.DELETED / "0")
+    shutil.copytree(folder / "1", folder / "0.deleted")
     with Checkpoints(folder, read_only=True) as reader:
         assert reader.steps() == [1, 2, 3]
     assert (folder / "4.orbax-checkpoint-tmp").exists()  # another process may be writing it

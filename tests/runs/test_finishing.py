@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from experiments.attention import snapshot_figures
+from experiments.attention import snapshots
 from experiments.display import training_curves
 from experiments.evaluate import run
 from experiments.process import modes
@@ -33,7 +33,7 @@ def test_a_full_disk_ends_the_drawing_and_the_same_command_draws_what_is_scored(
         raise OSError(errno.ENOSPC, "No space left on device", "training.png")
 
     monkeypatch.setattr(modes, "show", lambda *_: None)
-    monkeypatch.setattr(snapshot_figures, "draw", lambda _: [])
+    monkeypatch.setattr(snapshots, "draw", lambda _: [])
     monkeypatch.setattr(run, "score", lambda *_: pytest.fail("scored again"))
     (copy / "report.html").unlink()
     arguments = f"--config={tiny.config}", f"--workdir={copy}"

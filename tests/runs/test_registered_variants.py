@@ -8,8 +8,7 @@ import pytest
 
 from configs import base
 from experiments.process.config import executed
-from experiments.sweep.saved import load_sweep, save_sweep
-from tiny_run import refused
+from experiments.sweep.trial_configs import load_sweep, save_sweep
 from transformer import variants
 from transformer.errors import UserError
 from transformer.model.positions.registry import REGISTRY
@@ -35,7 +34,6 @@ REGISTRY["my_binary"] = Binary
 def module(tmp_path, monkeypatch):
     """A file that registers an encoding of a file next to it; both are forgotten after the test."""
     monkeypatch.setattr(variants, "VARIANT_FILES", {})
-    monkeypatch.setattr(variants, "MODULES", [])
     monkeypatch.syspath_prepend(tmp_path)
     base = "from transformer.model.positions.base import NoPositions\n"
     (tmp_path / "helper.py").write_text(f"{base}class Binary(NoPositions): pass\n")
@@ -136,21 +134,6 @@ def test_a_cell_can_run_again_and_be_put_into_a_file(module, tmp_path, caplog):
     forget()
     with pytest.raises(UserError, match="which code of a notebook or prompt registered: --module"):
         load_config(tmp_path / "run")
-
-
-def test_a_wrong_module_is_named_with_its_line_and_what_it_lacks(module, tmp_path):
-    config = base.get_config()
-    config.model.positions = "my_binary"
-    Run(tmp_path / "run", config).claim()
-    other, run = tmp_path / "other.py", f"--workdir={tmp_path / 'run'}"
-    refused(run, f"--module={other}", says=f"the module {other} is not a file")
-    other.write_text("x = 1\n\nraise KeyError('no')\n")
-    says = f"the module {other} cannot be used: line 3: KeyError: 'no'"
-    refused(run, f"--module={other}", says=says)
-    other.write_text("x = 1\n")
-    forget()
-    says = f"needs 'my_binary', which {module} registered: the module {other} does not"
-    refused(run, f"--module={other}", says=says)
 
 
 def test_no_file_that_a_run_names_is_executed(tmp_path):

@@ -8,19 +8,9 @@ import pytest
 from run_folders import content, steps, translate
 
 from places import ROOT
-from tiny_run import STEPS, command, refused, unsealed
+from tiny_run import command, refused, unsealed
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
-
-
-def test_a_finished_run_says_so_and_does_not_train_again(tiny, copy):
-    before = content(copy)
-    ended = command(f"--config={tiny.config}", f"--workdir={copy}")
-    assert ended.code == 0
-    assert f"{copy} is finished, {STEPS} steps" in ended.out
-    assert "It ended by config.train.steps: raise it" in ended.out
-    assert "validation at step" not in ended.out
-    assert content(copy) == before
 
 
 def test_a_run_of_another_config_is_left_alone_and_the_keys_that_differ_are_named(tiny, copy):

@@ -7,47 +7,14 @@ import pytest
 
 from places import ROOT
 from studies import results
-from studies.results import main, make_jobs, read_pages
+from studies.results import main, read_pages
 
 WRITE = "import pathlib,sys; p=pathlib.Path(sys.argv[1][10:]); p.mkdir(parents=True)"
-
-PAGE = """# Question
-
-```
-python launch.py --config=a.py --workdir=runs/a \\
-    --config.data.path=$CORPORA/a    # a remark
-python launch.py --config=configs/sweeps/b.py --workdir=runs/b
-```
-
-```
-python elsewhere.py
-```
-"""
-
-
-def test_the_commands_of_a_page_are_those_of_its_first_block(tmp_path):
-    (tmp_path / "README.md").write_text("[no](other.md)\n\n| [one](page.md) | 3 |\n- [x](y.md)\n")
-    (tmp_path / "page.md").write_text(PAGE)
-    pages = read_pages(tmp_path)
-    assert list(pages) == ["page"]
-    assert pages["page"] == [
-        "python launch.py --config=a.py --workdir=runs/a --config.data.path=$CORPORA/a",
-        "python launch.py --config=configs/sweeps/b.py --workdir=runs/b",
-    ]
 
 
 def test_every_page_of_the_documentation_has_commands_that_make_runs():
     for page, commands in read_pages(ROOT / results.PAGES).items():
         assert all(command.startswith("python ") for command in commands), page
-
-
-def test_each_worker_takes_part_in_the_sweeps_alone():
-    sweeps = ["python launch.py --config=configs/sweeps/b.py", "python launch.py --seeds=3"]
-    pages = {"page": ["python a", *sweeps], "other": ["c"]}
-    jobs = make_jobs(pages, 3)
-    assert [job.page for job in jobs] == ["page", "other", "page", "page"]
-    assert jobs[-1].commands == sweeps
-    assert len(make_jobs(pages, 1)) == 2
 
 
 @pytest.fixture

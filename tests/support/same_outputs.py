@@ -107,12 +107,9 @@ def translators():
     yield launch(name, mode="evaluate", changes={"decode.beam_size": 2})
     yield launch(name, mode="translate", changes={"decode.num_best": 3}, stdin=SENTENCE + "\n")
     yield launch(name, mode="score", stdin="We sleep\tWir schlafen\n")
-    yield launch(name, mode="align")
-    yield launch(name, mode="heads")
-    yield launch(name, mode="positions")
-    yield launch(name, mode="embeddings")
+    for mode in ("align", "heads", "positions", "embeddings", "report"):
+        yield launch(name, mode=mode)
     yield launch(name, mode="embeddings", token="ter")
-    yield launch(name, mode="report")
     yield launch(name, changes={"train.steps": 40})
     longer = {
         **QUICK,
@@ -138,11 +135,8 @@ def language_models():
     yield launch("words", mode="generate", stdin="the only\n", changes={"decode.search": "beam"})
     yield launch("words", mode="score", stdin="the only true wisdom\n")
     yield launch("words", mode="attention", sentence="the unexamined life is not")
-    yield launch("words", mode="evaluate")
-    yield launch("words", mode="heads")
-    yield launch("words", mode="positions")
-    yield launch("words", mode="embeddings")
-    yield launch("words", mode="report")
+    for mode in ("evaluate", "heads", "positions", "embeddings", "report"):
+        yield launch("words", mode=mode)
 
 
 def classifiers():
@@ -172,9 +166,10 @@ def pictures(folder: Path):
     for name in ("digits", "captions"):
         yield launch(name, mode="attention", picture=file)
     yield launch("questions", mode="attention", picture=file, sentence=question)
-    for name in ("digits", "captions", "questions"):
-        yield launch(name, mode="evaluate")
-        yield launch(name, mode="report")
+    for name, mode in itertools.product(
+        ("digits", "captions", "questions"), ("evaluate", "report")
+    ):
+        yield launch(name, mode=mode)
 
 
 def own_text(folder: Path):

@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from configs import base
-from experiments.results.pages import describe
 from experiments.results.systems import Comparison, SweepTrial
-from experiments.results.table import to_markdown
+from experiments.results.table import describe
 from tiny_run import command, refused
 from transformer.files import digest_file, write_arrays
 from transformer.metrics.text import corpus_scores
-from transformer.runs.json_files import SCORES
+from transformer.runs.run import SCORES
 
 WORDS = "the old letter on this chair was read by a friend who never came home again"
 
@@ -169,7 +168,7 @@ def write_counts(folder: Path, counts: dict) -> None:
 
 def markdown(sweep: Comparison, title: str, command: str) -> str:
     """The results of a sweep as Markdown."""
-    return to_markdown(*describe(sweep, title, command))
+    return describe(sweep, title, command).to_markdown()
 
 
 # -- runs that are compared

@@ -97,3 +97,12 @@ def tiny_inputs(source_lengths=(5, 3, 2), target_lengths=(7, 4, 6)) -> Inputs:
         jnp.arange(SOURCE_LENGTH) < jnp.array(source_lengths)[:, None],
         jnp.arange(TARGET_LENGTH) < jnp.array(target_lengths)[:, None],
     )
+
+
+def holey_inputs() -> Inputs:
+    """Inputs with padding in the middle of a target, where the look-ahead mask does not hide it.
+
+    The last source is nothing but padding.
+    """
+    inputs = tiny_inputs(source_lengths=(5, 3, 0))
+    return inputs._replace(target_mask=inputs.target_mask.at[1, 2].set(False))

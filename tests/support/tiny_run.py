@@ -83,7 +83,7 @@ def refused(*arguments, says: tuple[str, ...] | str, stdin: bytes = b"") -> Ende
     line = ended.err.splitlines()[-1]
     assert line.startswith("error: "), ended.err
     for part in (says,) if isinstance(says, str) else says:
-        assert part in line
+        assert part in line, line
     return ended
 
 

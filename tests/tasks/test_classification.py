@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
@@ -13,8 +12,6 @@ import tiny_run
 from experiments.results import outputs as report_texts
 from tiny_classifier import CONFIG, ITEMS, ROWS
 from tiny_run import command, loading_once, refused
-from transformer.runs import workdir
-from transformer.tasks.classification import ClassificationTask
 
 
 def flags(changes):
@@ -54,12 +51,6 @@ def use(folder, mode, *arguments, **options):
     return command(f"--workdir={folder}", f"--mode={mode}", *arguments, **options)
 
 
-def make_task(folder, *changes) -> ClassificationTask:
-    config = workdir.load_config(folder)
-    config.update_from_flattened_dict(dict(changes))
-    return ClassificationTask(config)
-
-
 def predictions(folder, split="test"):
     lines = (folder / "predictions" / f"{split}.tsv").read_text().splitlines()
     return [line.split("\t") for line in lines]
@@ -83,29 +74,6 @@ def test_the_predictions_of_a_run_are_those_that_were_scored(trained, name):
 
 
 @pytest.mark.parametrize("name", ["transformer", "bag_of_embeddings"])
-def test_a_report_shows_classes_pictures_and_the_surest_mistakes(trained, name, tmp_path):
-    page = (trained[name] / "report.html").read_text()
-    scores = json.loads((trained[name] / "results.json").read_text())["test"]
-    accuracy, low, high = (100 * x for x in (scores["accuracy"], *scores["accuracy_ci"]))
-    assert f"Accuracy {accuracy:.2f} ({low:.2f} to {high:.2f})% on the 24 texts" in page
-    assert "of the test set; brackets have a 95% interval (Wilson)." in page
-    pictures = [
-        *trained[name].glob("figures/*.png"),
-        *trained[name].glob("figures/attention_snapshots/*.png"),
-    ]
-    assert len(pictures) == (10 if name == "transformer" else 5)
-    assert page.count("data:image/png;base64,") == len(pictures) - 1  # the curves are lines
-    assert '<th scope="row">of class good</th>' in page
-    wrong = sum(truth != predicted for truth, predicted, *_ in predictions(trained[name]))
-    assert f"{wrong} of 24 texts are taken for another class" in page
-    rows = [f"bad\tgood\t0.{number}\ttext {number}" for number in (71, 93, 82)]
-    (tmp_path / "predictions").mkdir()
-    (tmp_path / "predictions/test.tsv").write_text("\n".join([*rows, "bad\tbad\t0.99\tno"]))
-    _, worst = report_texts.predictions(ConfigDict(), tmp_path, "test", None, "")
-    assert [each.title[-5:] for each in worst.examples] == ["0.930", "0.820", "0.710"]
-
-
-@pytest.mark.parametrize("name", ["transformer", "bag_of_embeddings"])
 def test_texts_are_classified_as_they_were_scored_and_blank_lines_stay_blank(trained, name):
     rows = predictions(trained[name])
     stdin = "\n".join(["", *(text for *_, text in rows), " \t"]).encode()
@@ -118,7 +86,7 @@ def test_texts_are_classified_as_they_were_scored_and_blank_lines_stay_blank(tra
     )
 
 
-def test_more_of_a_text_than_was_trained_on_is_told_of_and_not_read(trained, said):
+def test_more_of_a_text_than_was_trained_on_is_told_of_and_not_read(trained):
     start = "well , the plot is superb indeed . the the the"
     ended = use(
         trained["bag_of_embeddings"], "classify", stdin=f"{start}\n{start} the dull dull\n".encode()
@@ -126,14 +94,6 @@ def test_more_of_a_text_than_was_trained_on_is_told_of_and_not_read(trained, sai
     told, expected = ended.out.splitlines()[::-1]
     assert told == expected
     assert "line 2 has 14 tokens: only the first 11 are read" in ended.err
-    classifier = make_task(trained["bag_of_embeddings"]).predictor
-    said.clear()
-    shapes = classifier.param_shapes()
-    variables = {"params": jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)}
-    for line, count in ((start, 0), (f"{start} the dull dull", 1)):
-        assert len(classifier.attention(variables, line).source_tokens) == 12
-        assert len(said) == count
-    assert "only the first 11 are read" in said[0]
 
 
 def test_what_attention_reads_of_a_text_is_drawn(trained):
@@ -158,7 +118,6 @@ def test_modes_of_other_tasks_are_refused(trained, tmp_path):
         says="use plan, benchmark, fetch, evaluate, compare, attention, classify",
     )
     refused(run, "--mode=attention", "--sentence=a", "--hide_eos", says="are for translators")
-    refused(run, "--mode=attention", "--picture=a.png", says="--picture=a.png is for models of")
     bag = f"--workdir={trained['bag_of_embeddings']}"
     refused(
         bag,
@@ -180,9 +139,8 @@ def test_a_classifier_without_the_names_of_its_classes_is_refused(trained, tmp_p
     (tmp_path / "tokenizer.model").write_bytes(tokenizer)
     run = f"--workdir={tmp_path}"
     refused(run, "--mode=classify", says=("labels.json is missing", "restore"))
-    for text in ("", "{}", '["one"]', "[1, 2]"):
-        (tmp_path / "labels.json").write_text(text)
-        refused(run, "--mode=classify", says=("labels.json", "restore the"))
+    (tmp_path / "labels.json").write_text('["one"]')
+    refused(run, "--mode=classify", says=("labels.json", "restore the"))
     folder = shutil.copytree(trained["bag_of_embeddings"], tmp_path / "run")
     (folder / "labels.json").write_text('["good", "bad"]')
     refused(f"--workdir={folder}", "--mode=classify", says="checkpoint")
@@ -193,11 +151,8 @@ def test_a_classifier_without_the_names_of_its_classes_is_refused(trained, tmp_p
     [
         (["label\ttext"] + [row for row in ROWS if row.startswith("good")], (), "only the label"),
         ([], (), "has no lines"),
-        ([*ROWS, "good"], (), "line 122: 1 column(s)"),
         (ROWS, ("data.test_source=test.tsv",), "labels 'odd', which the training text never has"),
-        (ROWS, ("data.test_size=0",), "the test set is empty"),
         (ROWS, ("model.positions=learned", "model.max_length=5"), "max_tokens=12"),
-        (ROWS, ("data.source=grammar",), "gives no labelled texts"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -207,3 +162,12 @@ def test_texts_or_a_config_that_cannot_be_learned_are_refused(tmp_path, rows, ch
     assert ended.code == 2
     assert says in ended.err.splitlines()[-1]
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_report_shows_the_surest_mistakes_first(trained, tmp_path):
+    assert "data:image/png;base64," in (trained["transformer"] / "report.html").read_text()
+    rows = [f"bad\tgood\t0.{number}\ttext {number}" for number in (71, 93, 82)]
+    (tmp_path / "predictions").mkdir()
+    (tmp_path / "predictions/test.tsv").write_text("\n".join([*rows, "bad\tbad\t0.99\tno"]))
+    _, worst = report_texts.predictions(ConfigDict(), tmp_path, "test", None, "")
+    assert [each.title[-5:] for each in worst.examples] == ["0.930", "0.820", "0.710"]

@@ -8,7 +8,7 @@ SIZE = 4  # pairs of each split
 
 def cut_lines(folder, max_length):
     task = TranslationTask(toy_config(folder, **{"model.max_length": max_length}))
-    return task, [line for line in task.describe() if "of which the loss counts the first" in line]
+    return task, [line for line in task.notes() if "of which the loss counts the first" in line]
 
 
 def test_cut_pairs_are_counted_for_each_split_before_the_training(tmp_path):

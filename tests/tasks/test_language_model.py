@@ -12,7 +12,7 @@ import pytest
 from runs import toy_config
 from tiny_language_model import CONFIG, LINES
 from tiny_run import command, loading_once, refused, shared_folder, without_pictures
-from transformer.data.documents.packing import Documents
+from transformer.data.documents import Documents
 from transformer.runs import workdir
 from transformer.runs.run import Run
 from transformer.tasks.language_model import LanguageModelTask, scores_of
@@ -118,17 +118,9 @@ def test_compare_counts_the_bytes_of_the_scores_if_documents_are_cut(trained):
     assert nll / tokens == pytest.approx(scores["nll"])
 
 
-def test_a_report_shows_what_the_model_writes_and_predicts_worst(trained):
-    folder = trained["lines"]
-    page = (folder / "report.html").read_text()
-    scores = json.loads((folder / "results.json").read_text())["test"]
-    score = f"Perplexity {scores['perplexity']:,.3f} on the {scores['tokens']} tokens of the test"
-    assert f"{score} set; no interval is known." in page
-    assert "A text that it writes" in page
-    # The documents of the test set have four tokens, too few for a perplexity of their own.
-    assert "Perplexity of 0 pieces" in page
-    running = (trained["running"] / "report.html").read_text()
-    shown = [float(n) for n in re.findall(r"Piece \d+: perplexity ([\d.]+) over", running)]
+def test_a_report_shows_first_what_the_model_predicts_worst(trained):
+    page = (trained["running"] / "report.html").read_text()
+    shown = [float(n) for n in re.findall(r"Piece \d+: perplexity ([\d.]+) over", page)]
     assert len(shown) == 6
     assert shown == sorted(shown, reverse=True)
 
@@ -170,8 +162,6 @@ def test_a_search_finds_the_most_probable_lines(trained):
     many = flags(["decode.num_best=6", "decode.temperature=1.5"])  # more than a beam is wide
     lines = use(trained["lines"], "generate", *many, stdin=b"one\n").out.splitlines()
     assert ([line.split("\t")[0] for line in lines], len({*lines}) > 1) == (["1"] * 6, True)
-    beam = f"--workdir={trained['lines']}", "--mode=generate", "--config.decode.search=beam"
-    refused(*beam, *many, "--prompt=one", says="raise config.decode.beam_size")
 
 
 @pytest.mark.full
@@ -190,16 +180,13 @@ def test_a_search_writes_as_many_new_tokens_as_greedy_sampling(trained):
         assert texts["beam", most] == texts["sample", most]
 
 
-def test_a_prompt_that_fills_the_context_cannot_be_searched(trained, tmp_path, monkeypatch):
+def test_a_prompt_that_fills_the_context_cannot_be_searched(trained):
     line = b"one red cat two blue dog one red cat two blue"  # and begin-of-sentence
     beam = f"--workdir={trained['lines']}", "--mode=generate", "--config.decode.search=beam"
     refused(
-        *beam, stdin=b"one\n" + line + b"\n", says="line 2 has 12 tokens, all that data.context"
+        *beam, stdin=b"one\n" + line + b"\n", says="line 2 has 12 tokens, more than the 11 that"
     )
     assert use(trained["lines"], "generate", stdin=line + b"\n").code == 0  # the control
-    monkeypatch.delattr("transformer.inference.generator.Generator.write")  # found before that
-    (tmp_path / "in").write_bytes(b"one\n" + line + b"\n")
-    refused(*beam, f"--input={tmp_path / 'in'}", says="line 2 has 12 tokens")
 
 
 def test_the_end_of_a_text_is_shown_even_if_a_character_of_it_is_incomplete(trained, monkeypatch):
@@ -241,11 +228,8 @@ def test_attention_of_a_text_is_drawn_without_its_future(trained):
 @pytest.mark.parametrize(
     ("text", "changes", "says"),
     [
-        ("", (), "has 0 documents, too few"),
-        ("one red cat\n" * 4, (), "too few"),
-        ("one red cat\n" * 10, ("data.context=64", "data.test_fraction=0"), "less than a row"),
+        ("", (), "is too short to hold out"),
         ("one red cat\n" * 30, ("data.validation_fraction=0",), "no validation text"),
-        ("one red cat\n" * 30, ("data.validation_fraction=0.95",), "validation_fraction=0.95"),
         ("one red cat\n" * 30, ("model.max_length=5",), "context=12"),
     ],
     ids=str,
@@ -257,20 +241,15 @@ def test_a_text_or_config_that_cannot_be_learned_is_refused(tmp_path, text, chan
     assert not (tmp_path / "run" / "config.json").exists()
 
 
-@pytest.mark.parametrize("each_position", [False, True])
-def test_a_batch_has_at_most_the_asked_sequences_and_its_shape_is_reported(each_position, tmp_path):
+def test_a_batch_has_at_most_the_asked_sequences_and_its_shape_is_reported(tmp_path):
     changes = {"task": "language_model", "data.context": 16, "train.best_metric": "nll"}
-    config = toy_config(tmp_path, **changes, **{"data.each_position": each_position})
+    config = toy_config(tmp_path, **changes)
     many = LanguageModelTask(config)
     rows, length = many.plan[0].tokens.shape
-    assert (rows % 16 == 0, length) == (each_position, 16)
-    assert rows > 3
+    assert (rows > 3, length) == (True, 16)
     assert many.data_summary()["shapes"] == [[rows, length]]
-    says = f"batches per epoch, of {rows} x {length} tokens"
-    assert any(says in line for line in many.describe())
-    if not each_position:
-        config.data.batch_sentences = 3
-        few = LanguageModelTask(config, like=many)
-        assert len(few.plan[0].tokens) <= 3
-        # Held-out text is read as before.
-        assert len(next(few.held_out_batches("validation")).tokens) == 13
+    config.data.batch_sentences = 3
+    few = LanguageModelTask(config, like=many)
+    assert len(few.plan[0].tokens) <= 3
+    # Held-out text is read as before.
+    assert len(next(few.held_out_batches("validation")).tokens) == 13

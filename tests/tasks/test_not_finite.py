@@ -36,12 +36,6 @@ def test_a_translation_that_was_not_found_names_its_line(translator):
     assert task.predictor.translate(variables, ["", "a b"])[1]  # the control
 
 
-def test_an_evaluation_of_a_broken_translator_is_refused_and_not_an_index_error(translator):
-    task, variables = translator
-    with pytest.raises(RunError, match=r"^line [1-4] has no translation: "):  # the shortest first
-        task.evaluate(broken(variables)["params"], "test", final=True)
-
-
 def test_a_broken_run_of_a_vmapped_batch_leaves_the_others_their_translations(translator):
     task, variables = translator
     both = jax.tree.map(lambda x: jnp.stack([x, jnp.full_like(x, jnp.nan)]), variables)

@@ -56,7 +56,7 @@ def test_words_of_a_run_are_no_patterns():
     assert split_sentences("One. Two.", "en", words) == ["One. ", "Two."]
 
 
-@pytest.mark.parametrize("part", [".!", ".)", "! ", "a. ", '" . ', "A b. b. ", ". »", "1. "])
+@pytest.mark.parametrize("part", [".!", "a. ", "1. "])
 def test_no_text_takes_long(part):
     text = part * (5_000 // len(part))  # a page of a server takes as many characters
     assert "".join(split_sentences(text, "")) == text

@@ -10,17 +10,15 @@ from PIL import Image
 from configs import photos
 from experiments.results.outputs import read_sentences
 from experiments.results.statistics import score_of
-from experiments.results.tasks import CAPTIONS
+from experiments.results.tasks import REGISTRY
 from transformer.data.pictures.sources import CAPTIONS as LEARNT
 from transformer.data.pictures.sources import look_of, open_pictures
-from transformer.errors import UserError
 from transformer.files import write_text
 from transformer.inference.hypotheses import Translation
 from transformer.tasks.captioning import CaptionTask
 from transformer.tasks.pair_scores import text_files
 
 PICTURES, WORDS = 17, ("red", "blue", "small", "large", "old", "dog", "cat", "runs", "sleeps")
-METRICS = {"bleu": sacrebleu.BLEU(), "chrf": sacrebleu.CHRF()}
 
 
 def album(folder, counts, place="", table="captions.csv"):
@@ -52,7 +50,7 @@ def task(tmp_path_factory):
     return captioner(folder, album(folder, [5] * PICTURES))
 
 
-@pytest.mark.parametrize("place", ["", "Flicker8k_Dataset", "../Flicker8k_Dataset"])
+@pytest.mark.parametrize("place", ["Flicker8k_Dataset", "../Flicker8k_Dataset"])
 def test_the_table_of_flickr8k_is_read_in_or_next_to_the_folder_of_its_pictures(tmp_path, place):
     folder = tmp_path / "data"
     folder.mkdir()
@@ -61,14 +59,6 @@ def test_the_table_of_flickr8k_is_read_in_or_next_to_the_folder_of_its_pictures(
     items = [item for split in source.splits.values() for item in split]
     assert len(items) == 60
     assert {item.name for item in items} == {f"{1000 + i}_a.jpg" for i in range(30)}
-    with (folder / "Flickr8k.token.txt").open("a") as file:  # as the original has one
-        file.write("2258277193_586949ec62.jpg.1#0\tA man .\n")
-    message = "line 61: .*586949ec62.jpg.1 is not a file: .* config.data.skip_broken=True to skip"
-    with pytest.raises(UserError, match=message):
-        open_pictures(config.data, look_of(config.model, config.data), LEARNT)
-    config.data.skip_broken = True
-    again = open_pictures(config.data, look_of(config.model, config.data), LEARNT)
-    assert again.splits == source.splits
 
 
 def test_the_first_caption_of_each_picture_has_the_best_scores(task):
@@ -92,17 +82,15 @@ def test_files_with_unequal_numbers_of_references_have_the_same_scores(tmp_path)
     texts = [pair.references[-1][:-2] for pair in pairs]
     scores = task.text_scores(texts, pairs, True)
     assert "nrefs:var|" in scores["bleu_signature"]
-    assert scores["bleu"] == pytest.approx(METRICS["bleu"].corpus_score(texts, lists).score)
+    assert scores["bleu"] == pytest.approx(sacrebleu.BLEU().corpus_score(texts, lists).score)
     made = [Translation(text, -1.0, 3) for text in texts]
     for name, lines in text_files("test", pairs, made).items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write_text(tmp_path / name, "".join(f"{line}\n" for line in lines))
-    for name, of_sums in CAPTIONS.of_sums.items():
+    for name, of_sums in REGISTRY["captioning"].of_sums.items():
         score = score_of(scores["counts"][name], of_sums)
         assert score == pytest.approx(scores[name], abs=1e-9)
     for pair, sentence in zip(pairs, read_sentences(tmp_path, "test"), strict=True):
-        chrf = METRICS["chrf"].sentence_score(sentence.translation, pair.references).score
-        assert sentence.chrf == pytest.approx(chrf)
         assert sentence.reference in pair.references
 
 

@@ -13,7 +13,7 @@ import importlib
 import sys
 from pathlib import Path
 import jax
-from experiments.process.processes import join
+from experiments.process.environment import join
 tests = importlib.import_module(sys.argv[3])
 group = join(sys.argv[1], deadline=60.0)
 assert jax.local_device_count() == int(sys.argv[2])

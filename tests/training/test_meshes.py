@@ -150,7 +150,6 @@ def test_a_run_of_each_mesh_goes_on_with_each(tmp_path):
     ("mesh", "says"),
     [
         ("rows=2", "config.train.mesh=rows=2 is no mesh: use auto, or sizes of data, fsdp, tensor"),
-        ("data=2,data=2", "is no mesh"),
         ("tensor=3", "does not divide config.model.num_heads=2: use tensor=2"),
         ("fsdp=64", "does not divide config.model.d_model=16: use fsdp=16"),
         ("data=5", "config.train.mesh=data=5 does not divide the 1 devices here: choose"),

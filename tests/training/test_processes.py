@@ -16,7 +16,7 @@ from device_processes import environment, on_devices, on_processes
 from test_meshes import losses, mesh_trainer
 from test_resume import saved_steps
 
-from experiments.process.processes import join
+from experiments.process.environment import join
 from places import ROOT
 from runs import lines
 from tiny_run import CONFIG
@@ -143,15 +143,6 @@ def test_unlike_processes_are_refused_by_both(tmp_path):
     error = "error: process 1 has config.train.steps 7, and process 0 120: give all the same code"
     assert codes == [2, 2]
     assert [line[: len(error)] for [line] in errors] == [error, error]
-
-
-@pytest.mark.full
-def test_an_error_of_one_is_said_by_both(tmp_path):
-    nowhere = tmp_path / "nowhere"
-    codes, errors = Two(tmp_path, **{"data.source": "files", "data.path": nowhere}).ends()
-    assert codes == [2, 2]
-    assert errors[0] == errors[1]
-    assert str(nowhere) in errors[0][0]
 
 
 @pytest.mark.full

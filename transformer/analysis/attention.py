@@ -115,7 +115,7 @@ class Attention(NamedTuple):
 
     def _repr_html_(self) -> str:
         """Returns the explorer as HTML for notebooks."""
-        return import_sibling("experiments.attention.explorer").element(self)
+        return import_sibling("experiments.attention.draw").element(self)
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{kind} {list(w.shape)}" for kind, w in self.weights.items())
@@ -144,7 +144,7 @@ class BatchAttention(NamedTuple):
     """One kind of attention within a batch, in the layers that have it.
 
     `value_norms` are None if the model has none; for `mask` and `ends` see
-    `statistics.head_statistics`.
+    `snapshots.head_statistics`.
     """
 
     weights: Float[Array, "layers B H L M"]
@@ -156,7 +156,7 @@ class BatchAttention(NamedTuple):
     def by_kind(
         cls,
         model: Any,
-        intermediates: Mapping[str, Any],
+        sown: Mapping[str, Any],
         masks: Mapping[str, tuple[Bool[Array, "B _ _"], Bool[Array, "B _"] | None]],
     ) -> "dict[str, BatchAttention]":
         """Returns the attention, by kind, that a model has sown in a forward pass over a batch.
@@ -164,8 +164,8 @@ class BatchAttention(NamedTuple):
         Args:
           masks: mask and ends for each kind.
         """
-        norms = {k: jnp.stack(layers) for k, layers in model.value_norms(intermediates).items()}
-        return {
-            kind: cls(jnp.stack(layers), norms.get(kind), *masks[kind])
-            for kind, layers in model.attention_weights(intermediates).items()
-        }
+        weights, norms = (
+            {k: jnp.stack(layers) for k, layers in model.sown_attention(sown, name).items()}
+            for name in ("weights", "value_norms")
+        )
+        return {kind: cls(weights[kind], norms.get(kind), *masks[kind]) for kind in weights}

@@ -25,11 +25,6 @@ from transformer.model.positions.registry import SumOfPositions, acts_in, split_
 
 ADDED, BIASES = ("sinusoidal", "split", "learned"), ("relative_bias", "alibi")
 POSITIONS = (*ADDED, *BIASES, "rotary", "none")  # and their sums
-# Values that the page supports, by key of `model`; other keys may have any value.
-EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
-    **layers.EXPRESSIBLE,
-    "activation": ("relu", "gelu", "silu", *GATED),
-}
 MAX_TOKENS = 512  # of an input sentence, and of an output sentence
 MAX_INTEGER = 2**15 - 1  # maximum absolute integer in a row
 RULE = {  # for canonical text, as regular expressions
@@ -78,7 +73,7 @@ def make_model(config: ModelConfig, params: Any, max_length: int) -> tuple[dict[
     Args:
       max_length: maximum tokens of a text.
     """
-    layers.check_expressible("a page", config, EXPRESSIBLE, POSITIONS)
+    layers.check_expressible("a page", config, layers.EXPRESSIBLE, POSITIONS)
     entries, numbers = _pack_floats(_page_arrays(config, params, max_length))
     return {"model": _describe_config(config), "arrays": entries}, numbers
 

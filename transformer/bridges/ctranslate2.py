@@ -18,17 +18,11 @@ from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.positions.registry import max_positions
 
-PACKAGE = "ctranslate2"
 MAX_TOKENS = 1024  # maximum of an input sentence, and of positions in a table
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELUTanh", "silu": "SWISH"}
 ADDED = ("sinusoidal", "split", "learned", "none")  # encodings that are a table, and their sums
 ALONE = ("rotary", "relative_shaw")  # encodings that it supports only on their own
-# Values that it supports, by key of `model`; other keys may have any value.
-EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
-    **layers.EXPRESSIBLE,
-    "norm_position": ("pre", "post"),
-    "activation": (*ACTIVATIONS, *GATED),
-}
+EXPRESSIBLE = layers.EXPRESSIBLE | {"norm_position": ("pre", "post")}
 USAGE = (
     """Neither JAX nor this project is needed: `pip install ctranslate2 sentencepiece`, then
 
@@ -80,7 +74,7 @@ def make_spec(
     Raises:
       UserError: the package is missing, or it does not support the model.
     """
-    specs = needed_package(PACKAGE, PACKAGE).specs
+    specs = needed_package("ctranslate2").specs
     layers.check_expressible("CTranslate2", config, EXPRESSIBLE, ADDED, ALONE)
     names = [getattr(config, f"{half}_names") for half in HALVES]
     common = {

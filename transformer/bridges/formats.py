@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import safetensors.numpy
 from ml_collections import ConfigDict
 
 from transformer.bridges import ctranslate2, marian, marian_import, onnx, stablehlo
@@ -25,7 +23,6 @@ from transformer.files import (
 from transformer.inference.translator import Translator
 from transformer.metrics.registry import TABLE, metrics_of
 from transformer.model.config import check_choice
-from transformer.optim.parameters import named_leaves
 from transformer.variants import Registry
 
 CHOICE, WEIGHTS = "weights.json", "weights.safetensors"  # chosen weights, without optimizer state
@@ -93,16 +90,15 @@ class Format(NamedTuple):
 
 def _write_bundle(export: Export, folder: Path) -> None:
     """Copies the files that are needed to use a run, unchanged: it must open elsewhere."""
-    ours, run, again = named_leaves(export.params), export.run, "evaluate it, then export it"
+    run, again = export.run, "evaluate it, then export it"
     try:
-        choice = read_sealed(run / CHOICE, {"stored": {"digest": str}})
+        choice = read_sealed(run / CHOICE, {"steps": [int], "stored": {"digest": str}})
     except DamageError as error:
         raise UserError(f"{run}: {error}: {again}") from None
-    copy_file(run / WEIGHTS, folder / WEIGHTS, again, choice["stored"]["digest"])
-    saved = safetensors.numpy.load_file(folder / WEIGHTS)
     # If training was stopped, none are chosen yet; if it resumed, others will be chosen.
-    if not all(name in saved and np.array_equal(saved[name], x) for name, x in ours.items()):
+    if choice["steps"] != [*export.steps]:
         raise UserError(f"{run} has not chosen its weights yet: {again}")
+    copy_file(run / WEIGHTS, folder / WEIGHTS, again, choice["stored"]["digest"])
     for path in itertools.chain(*map(run.glob, BUNDLE)):
         if path.suffix == ".json":
             read_json(path, (dict, list), "restore the original")
@@ -191,7 +187,7 @@ def _write_card(export: Export, name: str, folder: Path) -> None:
         for key, metric in metrics_of(export.metrics, TABLE).items()
         if key in scores
     ]
-    table = ["Of the test set:", "", "| metric | value | signature |", "|---|---:|---|", *rows]
+    table = ["On the test set:", "", "| metric | value | signature |", "|---|---:|---|", *rows]
     tags = ", ".join(f"`{c.tag}` for {c.name}" for c in corpora_of(config.data) if c.tag)
     text = CARD.format(
         task=config.task,

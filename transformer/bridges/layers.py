@@ -14,46 +14,44 @@ from transformer.optim.parameters import named_leaves
 
 HALVES = ("encoder", "decoder")
 GATED = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}  # with the activations of their gates
-# Values that other formats support, by key of `model`; each format adds its own keys.
+# Values that all other formats support, by key of `model`; other keys may have any value.
 EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     "architecture": ("transformer",),
     "patch_size": (0,),
     "talking_heads": (False,),
     "query_key_norm": ("none",),
     "cross_positions": ("none",),
+    "activation": (*GATED.values(), *GATED),
 }
 
 
-def check_expressible(program: str, config: ModelConfig, *rules: Any) -> None:
-    """Raises UserError if a program does not support a model, see `first_obstacle`."""
-    if obstacle := first_obstacle(config, *rules):
-        raise UserError(f"{program} cannot compute {obstacle}: choose another format")
-
-
-def first_obstacle(
+def check_expressible(
+    program: str,
     config: ModelConfig,
     expressible: Mapping[str, tuple[Any, ...]],
     summed: Collection[str],
     alone: Collection[str] = (),
-) -> str:
-    """Returns the first key with an unsupported value, and the value; '' if all are supported.
+) -> None:
+    """Raises UserError, with a key and its possible values, if a program does not support a model.
 
     Args:
       summed: positional encodings that may be summed in each half of the model.
       alone: positional encodings that a half supports only on their own.
     """
-    for key, choices in expressible.items():
-        if getattr(config, key) not in choices:
-            return _describe_setting(key, getattr(config, key), choices)
+    unsupported = [
+        (key, getattr(config, key), choices)
+        for key, choices in expressible.items()
+        if getattr(config, key) not in choices
+    ]
     for half in HALVES:
         names = getattr(config, f"{half}_names")
         if names not in alone and not {*summed}.issuperset(split_names(names)):
-            return _describe_setting(f"{half}_positions", names, (*summed, *alone))
-    return ""
-
-
-def _describe_setting(key: str, value: Any, choices: Collection[Any]) -> str:
-    return f"model.{key}={value!r}, only config.model.{key}={' or '.join(map(str, choices))}"
+            unsupported.append((f"{half}_positions", names, (*summed, *alone)))
+    for key, value, choices in unsupported:
+        raise UserError(
+            f"{program} cannot compute model.{key}={value!r}, only "
+            f"config.model.{key}={' or '.join(map(str, choices))}: choose another format"
+        )
 
 
 def table_of(arrays: Mapping[str, np.ndarray], use: str) -> Float[np.ndarray, "V D"]:

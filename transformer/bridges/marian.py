@@ -22,10 +22,8 @@ from transformer.model.config import ModelConfig
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu_new", "silu": "silu"}
 POSITIONS = ("sinusoidal", "split")
-# Values that it supports, by key of `model`; positions are those of both halves, and `head_size` is
-# 0 or d_model / num_heads. Other keys may have any value.
-EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
-    **layers.EXPRESSIBLE,
+# Both halves have the same positions, and `head_size` is 0 or d_model / num_heads.
+EXPRESSIBLE = layers.EXPRESSIBLE | {
     "norm": ("layer",),
     "norm_position": ("post",),
     "activation": (*ACTIVATIONS,),
@@ -71,17 +69,6 @@ def modules_of(half: str) -> dict[str, str]:
     return MODULES | (CROSS if half == "decoder" else {})
 
 
-def find_obstacle(config: ModelConfig) -> str:
-    """Returns a key that Marian does not support, with its value; '' if it supports all."""
-    if obstacle := layers.first_obstacle(config, EXPRESSIBLE, (), POSITIONS):
-        return obstacle
-    if config.decoder_names != config.encoder_names:
-        return f"model.decoder_positions={config.decoder_names!r} with another encoder's"
-    if config.head_width * config.num_heads != config.d_model:
-        return f"model.head_size={config.head_size}"
-    return ""
-
-
 def write(predictor: Translator, params: Any, folder: Path) -> None:
     """Writes a model, its vocabularies and its sentencepiece models to a folder."""
     config = predictor.model.config
@@ -91,7 +78,7 @@ def write(predictor: Translator, params: Any, folder: Path) -> None:
     separate = not source.has_pieces_of(target)
     names = {"vocab": source, **({"target_vocab": target} if separate else {})}
     for name, tokenizer in names.items():
-        # No blank precedes a tag there, see `marian_import`.
+        # In Marian, no space precedes a tag, see `marian_import`.
         pieces = [
             piece.removeprefix("▁") if piece in tokenizer.symbols else piece
             for piece in tokenizer.pieces(range(tokenizer.vocab_size))
@@ -115,8 +102,11 @@ def write(predictor: Translator, params: Any, folder: Path) -> None:
 
 def make_config(config: ModelConfig) -> dict[str, Any]:
     """Returns Marian's configuration of a model, without the ids of special tokens."""
-    if obstacle := find_obstacle(config):
-        raise UserError(f"Marian cannot compute {obstacle}: choose another format")
+    layers.check_expressible("Marian", config, EXPRESSIBLE, (), POSITIONS)
+    same = config.decoder_names == config.encoder_names
+    if not same or config.head_width * config.num_heads != config.d_model:
+        key = f"head_size={config.head_size}" if same else "decoder_positions unlike the encoder's"
+        raise UserError(f"Marian cannot compute model.{key}: choose another format")
     depths = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
     halves = {
         f"{half}_{name}": value

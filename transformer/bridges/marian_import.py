@@ -36,34 +36,16 @@ SIDES = {"source.spm": "vocab.json", "target.spm": "target_vocab.json"}
 SETTINGS = ("tokenizer_config.json", "generation_config.json")
 SMALL = (CONFIG, *SIDES, *SIDES.values(), *SETTINGS)
 ORIGIN = "marian"  # folder in a run, with the small files of the original model
-DIGESTS = "digests.json"  # their digests there, by name
+DIGESTS = "digests.json"  # the digests of these files, by name
 FIX = "name a folder as MarianMTModel.save_pretrained and MarianTokenizer.save_pretrained write it"
 NUMBERS = (
     "vocab_size d_model encoder_layers decoder_layers encoder_attention_heads encoder_ffn_dim "
     "max_position_embeddings pad_token_id eos_token_id decoder_start_token_id"
 )
-OPTIONAL: dict[Any, str] = {
-    float: "dropout? attention_dropout? activation_dropout? encoder_layerdrop?",
-    bool: "share_encoder_decoder_embeddings? tie_word_embeddings? separate_vocabs?",
-    (int, type(None)): "decoder_vocab_size? num_beams?",
-    (float, type(None)): "length_penalty?",
-    (str, type(None)): "source_lang?",
-}
-SETTINGS_SHAPE = {key: kind for kind, keys in OPTIONAL.items() for key in keys.split()}
-SHAPE = SETTINGS_SHAPE | dict.fromkeys(NUMBERS.split(), int) | {"activation_function": str}
+SHAPE = dict.fromkeys(NUMBERS.split(), int) | {"activation_function": str}
 # The tokens that special ids may denote, so that no row of the tables also denotes a text token.
 START = "decoder_start_token_id"
 SPECIAL_KEYS = {"pad_token_id": "<pad>", "eos_token_id": "</s>", START: "<pad> or <s>"}
-# The supported values, by key of config.json; the first one is the default of a file without
-# the key.
-COMPUTED: dict[str, tuple[Any, ...]] = {
-    "model_type": ("marian",),
-    "scale_embedding": (True,),
-    "normalize_before": (False,),
-    "normalize_embedding": (False,),
-    "add_final_layer_norm": (False,),
-    "static_position_embeddings": (True,),
-}
 ACTIVATIONS = {"swish": "silu", **{theirs: ours for ours, theirs in marian.ACTIVATIONS.items()}}
 # Possible names of a table, by its use; tied tables have only one of them.
 SHARED, OUTPUT = "model.shared.weight", "lm_head.weight"
@@ -140,9 +122,6 @@ def write_back(config: ModelConfig, params: Any, origin: Path, folder: Path) -> 
     for name in digests.keys() & {*SMALL}:  # other files do not belong to the model
         files.copy_file(origin / name, folder / name, fix, digests[name])
     vocabularies = _read_vocabularies(origin, _read_config(origin))
-    sizes = [len(vocabulary.order) for vocabulary in vocabularies]
-    if sizes != [config.source_vocab_size, config.target_vocab_size]:
-        raise UserError(f"{origin} is of another model: {fix}")
     arrays = marian.make_arrays(config, params)
     for name in {ENCODER, DECODER, SHARED, OUTPUT}.intersection(arrays):
         arrays[name] = vocabularies[name != ENCODER].rows_back(arrays[name])
@@ -155,20 +134,29 @@ def write_back(config: ModelConfig, params: Any, origin: Path, folder: Path) -> 
 
 def _read_config(folder: Path) -> dict[str, Any]:
     config = files.read_json(folder / CONFIG, SHAPE, FIX)
-    config = {"share_encoder_decoder_embeddings": True, "tie_word_embeddings": True, **config}
-    computed = COMPUTED | {
+    heads, width = config["encoder_attention_heads"], config["encoder_ffn_dim"]
+    defaults = {
+        "model_type": "marian",
+        "scale_embedding": False,
+        "share_encoder_decoder_embeddings": True,
+        "tie_word_embeddings": True,
+        "decoder_attention_heads": heads,
+        "decoder_ffn_dim": width,
+    }
+    config = defaults | config
+    computed = {
+        "model_type": ("marian",),
+        "scale_embedding": (True,),
         "activation_function": (*ACTIVATIONS,),
-        "decoder_attention_heads": (config["encoder_attention_heads"],),
-        "decoder_ffn_dim": (config["encoder_ffn_dim"],),
+        "decoder_attention_heads": (heads,),
+        "decoder_ffn_dim": (width,),
     }
     for key, choices in computed.items():
-        # transformers and these models have different defaults for this key.
-        value = config.get(key, False if key == "scale_embedding" else choices[0])
-        if value not in choices:
+        if config[key] not in choices:
             names = " or ".join(map(json.dumps, choices))
             raise UserError(
-                f"{folder / CONFIG} has {key}={json.dumps(value)}, which is not computed here: "
-                f"choose a model with {names}"
+                f"{folder / CONFIG} has {key}={json.dumps(config[key])}, which is not computed "
+                f"here: choose a model with {names}"
             )
     return config
 
@@ -176,7 +164,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 def _keys_of(folder: Path, config: Mapping[str, Any], pieces: Sequence[str]) -> dict[str, Any]:
     """Returns the config keys of a run, except those of its tokenizers."""
     tokenizer, search = (
-        files.read_json(folder / name, SETTINGS_SHAPE, FIX) if (folder / name).exists() else {}
+        files.read_json(folder / name, dict, FIX) if (folder / name).exists() else {}
         for name in SETTINGS
     )
     tied, shared = config["tie_word_embeddings"], config["share_encoder_decoder_embeddings"]
@@ -218,7 +206,7 @@ def _keys_of(folder: Path, config: Mapping[str, Any], pieces: Sequence[str]) -> 
 def _read_vocabularies(folder: Path, config: Mapping[str, Any]) -> list[Vocabulary]:
     """Returns the vocabularies of both sides, which may be the same."""
     path = folder / SETTINGS[0]
-    settings = files.read_json(path, SETTINGS_SHAPE, FIX) if path.exists() else {}
+    settings = files.read_json(path, dict, FIX) if path.exists() else {}
     separate = settings.get("separate_vocabs", (folder / SIDES["target.spm"]).exists())
     names = [*SIDES.values()] if separate else ["vocab.json"] * 2
     sizes = config["vocab_size"], config.get("decoder_vocab_size") or config["vocab_size"]

@@ -24,14 +24,8 @@ from transformer.model.config import ModelConfig
 from transformer.model.positions.additive import sinusoid_angles
 from transformer.model.positions.registry import split_names
 
-PACKAGE = "onnx"
 OPSET, IR_VERSION = 20, 9  # of ONNX 1.15 (2023); Gelu came with them
 POSITIONS = ("sinusoidal", "split", "learned", "rotary", "none")
-# Values that it supports, by key of `model`; other keys may have any value.
-EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
-    **layers.EXPRESSIBLE,
-    "activation": ("relu", "gelu", "silu", *GATED),
-}
 USAGE = """This project is not needed: `pip install onnxruntime numpy sentencepiece`, then
 
 """ + reader.READ.format(
@@ -66,8 +60,8 @@ def make_graphs(config: ModelConfig, params: Any) -> dict[str, Any]:
     Raises:
       UserError: the package is missing, or the model is not supported.
     """
-    package = reader.needed_package("onnx", PACKAGE)
-    layers.check_expressible("the format onnx", config, EXPRESSIBLE, POSITIONS)
+    package = reader.needed_package("onnx")
+    layers.check_expressible("the format onnx", config, layers.EXPRESSIBLE, POSITIONS)
     depth, heads, width = config.num_decoder_layers, config.num_heads, config.head_width
     shapes = {name: [depth, 2, "B", heads, name, width] for name in ("memory", "past", "present")}
     shapes |= {"source": ["B", "M"], "tokens": ["B", "L"]}

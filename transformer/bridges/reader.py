@@ -14,9 +14,9 @@ from transformer.inference.translator import Translator
 # The greedy translation of `--mode=translate`, which also truncates. A format adds its imports, how
 # it loads its two functions, the start of a translation, and a step.
 SENTENCES = f"""
-Give one sentence per text, in NFC (`unicodedata.normalize("NFC", text)`), in one line, and without
-what is not seen (`re.sub(r"{NEVER_SEEN.pattern.encode("unicode_escape").decode()}", "", text)`):
-a model that was trained on sentences may leave out the rest of a longer text."""
+Give one sentence per text, in NFC (`unicodedata.normalize("NFC", text)`), without invisible
+characters (`re.sub(r"{NEVER_SEEN.pattern.encode("unicode_escape").decode()}", "", text)`), in
+one line: a model that was trained on sentences may leave out the rest of a longer text."""
 READ = (
     """```python
 import json
@@ -62,7 +62,7 @@ Logits of tokens that no text has are -inf.
 )
 
 
-def needed_package(format: str, name: str) -> Any:
+def needed_package(name: str) -> Any:
     """Returns a package that only one format needs.
 
     Raises:
@@ -71,7 +71,7 @@ def needed_package(format: str, name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
-        raise UserError(f"format {format} needs its package: pip install {name}") from None
+        raise UserError(f"this format needs a package: pip install {name}") from None
 
 
 def write_tokenizers(predictor: Translator, folder: Path) -> None:

@@ -24,7 +24,6 @@ from transformer.data.tokenizer import NEVER_WRITTEN, PAD_ID
 from transformer.inference.translator import Translator
 from transformer.model.architecture import Architecture
 from transformer.model.build import build_model
-from transformer.model.matmul import for_any_platform
 from transformer.optim.parameters import named_leaves
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -50,7 +49,7 @@ weights = jax.device_put(dict(np.load(f"{folder}/weights.npz")))
 
 def write(predictor: Translator, params: Any, folder: Path) -> None:
     """Writes both programs, the weights and the other files that a reader needs, to a folder."""
-    reader.needed_package("stablehlo", "flatbuffers")
+    reader.needed_package("flatbuffers")
     weights: dict[str, Any] = {
         name: np.array(x, np.float32) for name, x in named_leaves(params).items()
     }
@@ -94,13 +93,12 @@ def export_programs(model: Architecture, weights: dict[str, np.ndarray]) -> dict
     shapes = jax.tree.map(lambda x: ShapeDtypeStruct(x.shape, x.dtype), weights)
     inputs = ShapeDtypeStruct((rows, length), jnp.int32), ShapeDtypeStruct((room,), jnp.int8)
     jax.config.update("jax_traceback_in_locations_limit", 0)  # no file names in the programs
-    with for_any_platform():
-        leaves = jax.eval_shape(start, shapes, *inputs)
-        tokens = ShapeDtypeStruct((rows,), jnp.int32)
-        programs = {"start": (start, *inputs), "step": (step, tokens, leaves)}
-        return {
-            name: jax.export.export(jax.jit(program), platforms=PLATFORMS)(
-                shapes, *arguments
-            ).serialize()
-            for name, (program, *arguments) in programs.items()
-        }
+    leaves = jax.eval_shape(start, shapes, *inputs)
+    tokens = ShapeDtypeStruct((rows,), jnp.int32)
+    programs = {"start": (start, *inputs), "step": (step, tokens, leaves)}
+    return {
+        name: jax.export.export(jax.jit(program), platforms=PLATFORMS)(
+            shapes, *arguments
+        ).serialize()
+        for name, (program, *arguments) in programs.items()
+    }

@@ -75,7 +75,7 @@ class DataConfig:
     # both sides: .tsv, .csv, .jsonl, .tmx, .parquet, or a folder (docs/text_files.md).
     # --mode=fetch downloads the corpus named by `fetch`, below `cache_dir` if `path` is empty.
     path: str = key("", facts="place path")
-    fetch: str = key("", facts="place", choices="transformer.data.files.catalogue.CATALOGUE")
+    fetch: str = key("", facts="place", choices="transformer.data.files.locate.CATALOGUE")
     train_source: str = key("train.en", facts="path")
     train_target: str = key("train.de", facts="path")
     validation_source: str = key("", facts="path")

@@ -1,8 +1,7 @@
 """From training text to tokens, in the same way for every kind of text.
 
-A kind of text provides lines to train its tokenizer on, and yields its texts as parts;
-`tokenize_training_text`, or `encode_training_text` for two sides, does the rest. Held-out text is
-encoded by `encode` alone.
+A kind of text provides lines for `make_tokenizer`, and yields its texts as parts for
+`encode_training_text`. Held-out text is encoded by `encode` alone.
 """
 
 import collections
@@ -10,7 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -26,27 +25,26 @@ from transformer.errors import RunError
 Item = TypeVar("Item")
 
 TOKENIZER = "tokenizer.model"  # the file in a run's folder
-NAMED = 10  # number of the most frequent unknown characters or words to name
 MORE_CHARACTERS = (
     "raise config.tokenizer.vocab_size or config.tokenizer.character_coverage, or set "
     "config.tokenizer.byte_fallback=True with bpe or unigram"
 )
 
 
-class Side(NamedTuple):
-    """Texts of one side as tokens; `encoded` has the ids of `texts` if `tokens` are others."""
-
-    tokens: Sequence[list[int]]
-    texts: Sequence[str]
-    encoded: Sequence[list[int]] | None = None
-
-
 class EncodedPart(NamedTuple):
-    """A part of a text: its sides by name, one number per text by name, and other counts."""
+    """A part of a text.
 
-    sides: Mapping[str, Side]
+    Attributes:
+      sides: the tokens of the texts, by name of the side.
+      numbers: one number per text, by name.
+      counts: other counts, by name.
+      texts: the raw texts of each side, if they are saved with the tokens.
+    """
+
+    sides: Mapping[str, Sequence[list[int]]]
     numbers: Mapping[str, Sequence[int]] = {}
     counts: Mapping[str, int] = {}
+    texts: Mapping[str, Sequence[str]] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +53,8 @@ class Encoded:
 
     Attributes:
       arrays: the tokens and offsets of each side, and the numbers of the parts.
-      notes: JSON data: the number of tokens on all sides, the number of unknown ones, a line that
-        names the words or characters that they stand for, and the sums of the counts.
+      notes: JSON data: the number of tokens on all sides, the number of unknown ones, and the sums
+        of the counts.
       arrays_digest: digest of all arrays, if they come from the cache.
     """
 
@@ -73,10 +71,6 @@ class Encoded:
     def unknown_fraction(self) -> float:
         """Fraction of the tokens that are not in the vocabulary."""
         return self.unknown / max(1, self.notes["tokens"])
-
-    def describe_unknown(self) -> list[str]:
-        """Returns the line to print at the start; an empty list if no token is unknown."""
-        return [f"unknown: {self.notes['names']}"] if self.unknown else []
 
     def side(self, name: str) -> TokenStore:
         """Returns the encoded texts of one side."""
@@ -146,79 +140,39 @@ def make_tokenizer(
     return train_tokenizer(lines, settings, cache_folder(data), fingerprint, **others)
 
 
-def tokenize_training_text(
-    lines: Iterable[str],
-    digest: str,
-    count: int,
-    parts: Callable[[Tokenizer], Iterable[EncodedPart]],
-    key: tuple[Any, ...],
-    data: ConfigDict,
-    settings: ConfigDict,
-    folder: Path | None = None,
-    initial: Path | None = None,
-    writes: bool = False,
-) -> tuple[Encoded, Tokenizer]:
-    """Returns a training text, which is read several times, as tokens, and its tokenizer.
-
-    Args:
-      lines: `count` lines that the tokenizer learns from, with this `digest`.
-      parts: yields the encoded text, given a tokenizer.
-      key: everything that the parts depend on except the tokenizer.
-      folder, initial: see `make_tokenizer`.
-      writes: whether the model writes such text.
-    """
-    tokenizer = make_tokenizer(
-        lines, digest, data, settings, folder, initial, count=count, reads=(not writes,)
-    )
-    tokenizer = tokenizer.writer() if writes else tokenizer
-    sides = {"tokens": tokenizer}
-    return encode_training_text(parts(tokenizer), sides, key, data, settings, initial), tokenizer
-
-
 def encode(
     parts: Iterable[EncodedPart],
-    tokenizers: Mapping[str, Tokenizer],
+    sides: Collection[str] = ("tokens",),
     folder: Path | None = None,
     with_texts: bool = False,
 ) -> Encoded:
     """Returns all parts of a text, with a count of their unknown tokens.
 
     Args:
-      tokenizers: the tokenizer of each side, by the name of the side.
+      sides: the names of the sides.
       folder: where tokens of a large text are written, so that they need no memory.
       with_texts: whether the arrays include the raw texts, see `Encoded.text`.
     """
     numbers: dict[str, list[int]] = collections.defaultdict(list)
-    counts, lost = collections.Counter(tokens=0, unknown=0), collections.Counter()
-    what = "characters"
+    counts = collections.Counter(tokens=0, unknown=0)
     with contextlib.ExitStack() as files:
-        stores = {name: StoreWriter(folder, files) for name in tokenizers}
-        texts = {name: StoreWriter(folder, files, np.uint8) for name in tokenizers if with_texts}
+        stores = {name: StoreWriter(folder, files) for name in sides}
+        texts = {name: StoreWriter(folder, files, np.uint8) for name in sides if with_texts}
         for part in parts:
             counts.update(part.counts)
             for name, values in part.numbers.items():
                 numbers[name] += values
-            for name, side in part.sides.items():
-                stores[name].add(side.tokens)
-                if with_texts:
-                    texts[name].add([text.encode() for text in side.texts])
-                counts["tokens"] += sum(map(len, side.tokens))
-                if unknown := sum(ids.count(UNK_ID) for ids in side.tokens):
-                    counts["unknown"] += unknown
-                    what = "words" if tokenizers[name].kind == "word" else "characters"
-                    encoded = side.tokens if side.encoded is None else side.encoded
-                    for piece in tokenizers[name].unknown_pieces(side.texts, encoded):
-                        lost.update([piece] if what == "words" else piece)
+            for name, tokens in part.sides.items():
+                stores[name].add(tokens)
+                counts["tokens"] += sum(map(len, tokens))
+                counts["unknown"] += sum(ids.count(UNK_ID) for ids in tokens)
+            for name, store in texts.items():
+                store.add([text.encode() for text in part.texts[name]])
         arrays = {name: np.array(values, np.int32) for name, values in numbers.items()}
-        for name in tokenizers:
+        for name in sides:
             arrays |= stores[name].arrays(name)
             arrays |= texts[name].arrays(f"{name}_text") if with_texts else {}
-    # Equally frequent words are in alphabetical order.
-    frequent = sorted(lost.items(), key=lambda item: (-item[1], item[0]))[:NAMED]
-    named = ", ".join(f"{text!r} ({count:,})" for text, count in frequent)
-    named = f"{named}, ..." if len(lost) > NAMED else named
-    names = f"{len(lost):,} {what} are not in the vocabulary: {named}"
-    return Encoded(arrays, {**counts, "names": names})
+    return Encoded(arrays, counts)
 
 
 def encode_training_text(
@@ -237,7 +191,7 @@ def encode_training_text(
       initial: folder of another run, whose tokenizers are kept or extended.
     """
     digests = (tokenizer.digest for tokenizer in tokenizers.values())
-    described = " ".join([CHARACTER_RULE, "names", *map(str, (*key, with_texts)), *digests])
+    described = " ".join([CHARACTER_RULE, *map(str, (*key, with_texts)), *digests])
     folder = cache_folder(data) / f"{hashlib.sha256(described.encode()).hexdigest()[:24]}.tokens"
 
     def make(partial: Path) -> tuple[Mapping[str, np.ndarray], Mapping[str, Any]]:
@@ -250,6 +204,6 @@ def encode_training_text(
         fix = "set config.tokenizer.initial to grow or new" if keeps else MORE_CHARACTERS
         raise RunError(
             f"{encoded.unknown_fraction:.1%} of the training tokens are unknown, more than "
-            f"data.max_oov_rate={data.max_oov_rate:.1%} ({encoded.notes['names']}): {fix}"
+            f"data.max_oov_rate={data.max_oov_rate:.1%}: {fix}"
         )
     return encoded

@@ -20,8 +20,6 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8, UInt64
 from ml_collections import ConfigDict
 
-from transformer import files
-from transformer.data.characters import split_words
 from transformer.data.pairs import SPLITS as CORPUS_SPLITS
 from transformer.data.pairs import Labelled, LabelledPicture, Pair
 from transformer.errors import UserError
@@ -34,7 +32,7 @@ HELD_OUT = ("validation", "test", "length_generalization")
 PART = "test_"  # prefix of the part of the test set that comes from one of several corpora
 COPY_PREFIX = "test."  # prefix of a perturbed copy of the test set
 MAX_PIXELS = 2**34  # maximum bytes of the pictures of a split
-FIX = "training keeps there the text that a run is scored on; restore the original, or train again"
+FIX = "it has the text that the run is scored on; restore the original, or train again"
 PAIR = {"source": str, "target": str, "links?": [[int]]}
 LABELLED = {"text": str, "label": str, "kind?": str}
 DOCUMENT = {"text": str}
@@ -47,10 +45,9 @@ PICTURE = {
     "boxes": [[int]],
 }
 
-Text = Any  # an iterable of items that reads its file again each time; `source` is its path
 Numbers = Int[np.ndarray, "usable"]  # item numbers, from zero
 Ranks = UInt64[np.ndarray, "items"]
-Groups = tuple[dict[str, list[int]], bool]  # item numbers by split, and whether all splits are full
+Groups = dict[str, list[int]]  # item numbers by split
 
 
 class TooFewError(UserError):
@@ -68,7 +65,11 @@ def splits_held_out(settings: ConfigDict) -> list[str]:
 
 
 def hold_out(
-    text: Text, sizes: Mapping[str, int], settings: ConfigDict, key: Callable[[Any], str]
+    text: Iterable[Any],
+    source: Path,
+    sizes: Mapping[str, int],
+    settings: ConfigDict,
+    key: Callable[[Any], str],
 ) -> dict[str, Iterable[Any]]:
     """Returns the training text and the splits held out of it, see `choose`.
 
@@ -79,13 +80,13 @@ def hold_out(
         ((bool(name), rank(name, settings.seed)) for name in map(key, text)),
         [("usable", bool), ("rank", np.uint64)],
     )
-    numbers = choose(text, items["rank"], items["usable"], sizes, settings)
+    numbers = choose(source, items["rank"], items["usable"], sizes, settings)
     ranks = items["rank"][list(itertools.chain(*numbers.values()))]
     gone = np.flatnonzero(items["usable"] & np.isin(items["rank"], ranks))
     return {"train": Without(text, gone), **take(text, numbers)}
 
 
-def take(text: Text, numbers: Mapping[str, Collection[int]]) -> dict[str, list[Any]]:
+def take(text: Iterable[Any], numbers: Mapping[str, Collection[int]]) -> dict[str, list[Any]]:
     """Returns the items with the given numbers, from zero, by split."""
     split_of = {number: split for split, own in numbers.items() for number in own}
     items = {split: [] for split in numbers}
@@ -106,12 +107,12 @@ class Without:
 
 
 def choose(
-    text: Text,
+    source: Path,
     ranks: Ranks,
     usable: Bool[np.ndarray, "items"],
     sizes: Mapping[str, int],
     settings: ConfigDict,
-) -> dict[str, list[int]]:
+) -> Groups:
     """Returns the numbers of the items to hold out, from zero and ascending, by split.
 
     With "end", the last usable items are taken, the splits in the order of `sizes`.
@@ -122,36 +123,29 @@ def choose(
     training text; hence a split has at most, and nearly always exactly, its size.
 
     Args:
+      source: path of the text.
       ranks: hash of the key of each item, see `rank`.
-      usable: numbers of the items that may be held out.
+      usable: whether each item may be held out.
       sizes: number of items of each split.
     """
-    check_not_empty(text, len(ranks))
-    numbers, full = STRATEGIES[settings.holdout](np.flatnonzero(usable), ranks, sizes)
-    check_room(text, sizes, len(ranks), full)
-    return numbers
+    check_not_empty(source, len(ranks))
+    numbers, wanted = np.flatnonzero(usable), sum(sizes.values())
+    groups = STRATEGIES[settings.holdout](numbers, ranks, sizes)
+    is_full = all(groups[split] or not size for split, size in sizes.items())
+    if wanted and not (is_full and len(ranks) > wanted):
+        asked = " and ".join(f"config.data.{split}_size={n}" for split, n in sizes.items())
+        raise TooFewError(
+            f"{source} has {len(ranks):,} examples, and too few different ones, to hold out "
+            f"{asked}: lower the sizes, or name files in "
+            + " and ".join(f"config.data.{split}_source" for split in sizes)
+        )
+    return groups
 
 
-def check_not_empty(text: Text, count: int) -> None:
+def check_not_empty(source: Path, count: int) -> None:
     """Raises UserError if a text has no items."""
     if not count:
-        raise UserError(f"{text.source} has no lines: name a file with sentences")
-
-
-def check_room(text: Text, sizes: Mapping[str, int], count: int, full: bool = True) -> None:
-    """Raises TooFewError if a text has no more items than should be held out.
-
-    There may be enough items, but too few keys for `full` splits, or nothing left to train on.
-    """
-    if full and count > sum(sizes.values()):
-        return
-    asked = " and ".join(f"config.data.{split}_size={n}" for split, n in sizes.items())
-    lower = f", for example to {count // 10} each" if count >= 20 else ""
-    raise TooFewError(
-        f"{text.source} has {count:,} examples, and too few different ones, to hold out {asked}: "
-        f"lower the sizes{lower}, or name files in "
-        + " and ".join(f"config.data.{split}_source" for split in sizes)
-    )
+        raise UserError(f"{source} has no lines: name a file with sentences")
 
 
 def _choose_by_hash(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> Groups:
@@ -163,18 +157,16 @@ def _choose_by_hash(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) ->
         if split:
             owners[split].append(key)
             room[split] -= count
-    groups = {
+    return {
         split: numbers[np.isin(ranks[numbers], np.array(keys, np.uint64))].tolist()
         for split, keys in owners.items()
     }
-    return groups, not any(sizes[split] and not items for split, items in groups.items())
 
 
 def _take_from_end(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> Groups:
     wanted = sum(sizes.values())
     last = iter(numbers[max(0, len(numbers) - wanted) :].tolist())
-    groups = {split: list(itertools.islice(last, size)) for split, size in sizes.items()}
-    return groups, len(numbers) >= wanted
+    return {split: list(itertools.islice(last, size)) for split, size in sizes.items()}
 
 
 STRATEGIES = {"hash": _choose_by_hash, "end": _take_from_end}  # by value of `data.holdout`
@@ -238,12 +230,8 @@ def _record_of(item: Pair | Labelled | LabelledPicture | str) -> dict[str, Any]:
 def read_pairs(folder: Path, split: str) -> list[Pair]:
     """Returns the pairs of a split from a run's folder."""
     pairs = []
-    for number, record in _read_records(folder, split, PAIR):
-        words = len(split_words(record["source"])), len(split_words(record["target"]))
+    for record in _read_records(folder, split, PAIR):
         links = record.get("links")
-        for link in links or ():
-            if len(link) != 2 or not all(0 <= i < n for i, n in zip(link, words, strict=True)):
-                raise _unreadable_split(folder, split, number, "a link is not of two of its words")
         links = links if links is None else tuple(map(tuple, links))
         pairs.append(Pair(record["source"], record["target"], links))
     return pairs
@@ -252,7 +240,7 @@ def read_pairs(folder: Path, split: str) -> list[Pair]:
 def read_labelled(folder: Path, split: str, labels: Iterable[str]) -> list[Labelled]:
     """Returns the labelled texts of a split from a run's folder, checked against the labels."""
     records = _read_records(folder, split, LABELLED, labels)
-    return [Labelled(r["text"], r["label"], r.get("kind", "")) for _, r in records]
+    return [Labelled(r["text"], r["label"], r.get("kind", "")) for r in records]
 
 
 def read_pictures(
@@ -267,13 +255,13 @@ def read_pictures(
     except (OSError, ValueError, EOFError) as error:
         raise UserError(f"{path} cannot be read ({error}): {FIX}") from error
     records = _read_records(folder, split, PICTURE, labels)
-    items = [LabelledPicture(**{**r, "boxes": tuple(map(tuple, r["boxes"]))}) for _, r in records]
+    items = [LabelledPicture(**{**r, "boxes": tuple(map(tuple, r["boxes"]))}) for r in records]
     return items, pixels
 
 
 def read_documents(folder: Path, split: str) -> list[str]:
     """Returns the documents of a split from a run's folder."""
-    return [record["text"] for _, record in _read_records(folder, split, DOCUMENT)]
+    return [record["text"] for record in _read_records(folder, split, DOCUMENT)]
 
 
 def is_split(name: str) -> bool:
@@ -282,13 +270,9 @@ def is_split(name: str) -> bool:
 
 
 def digests_of(folder: Path, split: str) -> list[str]:
-    """Returns the digests of a split's files, checked against the recorded digests."""
-    path, digests = path_of(folder, split), []
-    for each in (path, path.with_suffix(PIXELS)):
-        if each.exists() or each.name in _held_out_digests(folder):
-            digests.append(files.digest_file(each, FIX))
-            _check_digest(each, digests[-1])
-    return digests
+    """Returns the recorded digests of a split's text and of its pictures; '' without a record."""
+    path, digests = path_of(folder, split), _held_out_digests(folder)
+    return [digests.get(each.name, "") for each in (path, path.with_suffix(PIXELS))]
 
 
 def path_of(folder: Path, split: str) -> Path:
@@ -296,24 +280,20 @@ def path_of(folder: Path, split: str) -> Path:
     return folder / HELD_OUT_FOLDER / f"{split}.jsonl"
 
 
-def _unreadable_split(folder: Path, split: str, number: int, why: str) -> UserError:
-    return UserError(f"{path_of(folder, split)}, line {number}, cannot be read ({why}): {FIX}")
-
-
 def _read_records(
     folder: Path, split: str, shape: Any, labels: Iterable[str] | None = None
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the line number and the record of each item; checks labels if there are any."""
-    number, path, digest = 0, path_of(folder, split), hashlib.sha256()
-    classes = labels if labels is None else frozenset(labels)
-    for number, record in read_json_lines(path, shape, FIX, digest):
-        if classes is not None and (label := record["label"]) not in classes:
-            wrong = f"the label {label[:40]!a} is not in labels.json"
-            raise _unreadable_split(folder, split, number, wrong)
-        yield number, record
-    if not number:
+) -> list[dict[str, Any]]:
+    """Returns the record of each item; checks labels if there are any."""
+    path, digest = path_of(folder, split), hashlib.sha256()
+    records = [record for _, record in read_json_lines(path, shape, FIX, digest)]
+    if not records:
         raise UserError(f"{path} is empty: {FIX}")
     _check_digest(path, digest.hexdigest())
+    unknown = {record["label"] for record in records} - {*labels} if labels is not None else ()
+    if unknown:
+        label = f"the label {min(unknown)[:40]!a}, which is not in labels.json"
+        raise UserError(f"{path} has {label}: {FIX}")
+    return records
 
 
 def _held_out_digests(folder: Path) -> dict[str, str]:

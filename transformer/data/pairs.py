@@ -1,8 +1,14 @@
 """The items of corpora, such as sentence pairs and labelled texts, and their splits."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
+
+from ml_collections import ConfigDict
 
 from transformer.data.characters import canonicalize
+from transformer.errors import UserError
+
+Source = TypeVar("Source")
 
 SPLITS = ("train", "validation", "test")
 
@@ -59,3 +65,13 @@ class LabelledPicture(NamedTuple):
 def canonical(pair: Pair) -> Pair:
     """Returns a pair with canonical texts, see `canonicalize`."""
     return Pair(canonicalize(pair.source), canonicalize(pair.target), pair.alignment)
+
+
+def choose_source(settings: ConfigDict, registry: Mapping[str, Source]) -> Source:
+    """Returns the entry of `data.source` in a registry of sources; UserError if it has none."""
+    if settings.source not in registry:
+        raise UserError(
+            f"config.data.source={settings.source!r} is not a source for this task: choose one of "
+            f"{', '.join(registry)}"
+        )
+    return registry[settings.source]

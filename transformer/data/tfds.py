@@ -1,5 +1,6 @@
 """Text from TensorFlow Datasets, prepared if necessary, and read without TensorFlow."""
 
+import contextlib
 import functools
 import glob
 import importlib
@@ -16,7 +17,7 @@ from PIL import Image
 
 from transformer.data.encode import Restartable
 from transformer.data.pairs import SPLITS
-from transformer.errors import UserError
+from transformer.errors import UserError, one_line
 
 Item = TypeVar("Item")
 
@@ -24,20 +25,6 @@ FILE_FORMAT = "array_record"  # TFDS's default needs TensorFlow
 READ_AT_ONCE = 1024  # records
 DOWNLOAD_RETRIES = 4  # by default 10, which take minutes until an error says that no network is up
 READERS: dict[str, Callable[[Any], Any]] = {"text": bytes.decode, "picture": np.asarray}
-
-
-def _label_reader(names: Sequence[str], split: str) -> Callable[[int], str]:
-    """Returns a function from class number to class name; `split` is named in errors."""
-
-    def read(number: int) -> str:
-        if number < 0:  # as in published test sets with hidden labels
-            raise UserError(
-                f"{split} has a text without a label: choose another split, or a part such as "
-                "'train[90%:]'"
-            )
-        return names[number]
-
-    return read
 
 
 def open_splits(
@@ -49,28 +36,49 @@ def open_splits(
       kinds: kind of each field that `tfds_fields` must name: "text", "label" or "picture".
       make: makes an item from the values of these fields; a label is the name of its class.
     """
-    tfds = _import_tfds()
-    builder = _make_builder(tfds, settings)
+    tfds, name, folder = _import_tfds(), settings.tfds_name, os.path.expanduser(settings.tfds_dir)
+    choice = "choose one of tensorflow.org/datasets, such as ted_hrlr_translate/ru_to_en"
+    with _explaining(f"data.tfds_name={name!r} is not a dataset of TFDS", choice):
+        builder: Any = tfds.builder(name, data_dir=folder or None)
     features, fields = builder.info.features, _check_fields(tfds, builder, settings, kinds)
-    _prepare_dataset(builder, settings)
+    place = f"data.tfds_name={name!r} is not prepared in {builder.data_dir_root} and could not be"
+    copy = "run this on a machine with network, and set config.data.tfds_dir to a copy of that "
+    with _explaining(place, f"{copy}folder, or config.data.source=files"):
+        builder.download_and_prepare(file_format=FILE_FORMAT)
     splits = {}
+    choice = f"choose from {', '.join(builder.info.splits)}, or a part such as 'train[98%:]'; or "
     for split in SPLITS:
-        expression = getattr(settings, f"tfds_{split}")
+        expression = settings[f"tfds_{split}"]
         place = f"data.tfds_{split}={expression!r} of {builder.info.full_name}"
-        try:
+        fix = f"{choice}set config.data.tfds_dir to another folder, to prepare it again there"
+        with _explaining(f"{place} cannot be read", fix):
             records = builder.as_data_source(split=expression)
-        except (KeyError, ValueError, AssertionError, NotImplementedError) as error:
-            raise UserError(
-                f"{place} cannot be read ({_first_line(error)}): choose from "
-                f"{', '.join(builder.info.splits)}, or a part such as 'train[98%:]'; or set "
-                "config.data.tfds_dir to another folder, to prepare it again there"
-            ) from error
         readers = tuple(
-            (name, READERS.get(kind) or _label_reader(features[name].names, place))
+            (name, READERS.get(kind) or functools.partial(_label_name, features[name].names, place))
             for name, kind in zip(fields, kinds, strict=True)
         )
         splits[split] = Restartable(functools.partial(_read_items, records, readers, make))
     return splits
+
+
+@contextlib.contextmanager
+def _explaining(problem: str, fix: str) -> Iterator[None]:
+    """Turns the errors of TFDS, the network, the disk or a dataset's script into a UserError."""
+    try:
+        yield
+    except Exception as error:  # of many types, some defined by a builder
+        why = one_line(str(error)) or type(error).__name__
+        raise UserError(f"{problem} ({why}): {fix}") from error
+
+
+def _label_name(names: Sequence[str], place: str, number: int) -> str:
+    """Returns the name of a class; `place` names the split in errors."""
+    if number < 0:  # as in published test sets with hidden labels
+        raise UserError(
+            f"{place} has a text without a label: choose another split, or a part such as "
+            "'train[90%:]'"
+        )
+    return names[number]
 
 
 def _read_items(
@@ -86,20 +94,14 @@ def _check_fields(
     tfds: ModuleType, builder: Any, settings: ConfigDict, kinds: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Returns the fields that the settings name, after a check of their kinds."""
-    features, fields = builder.info.features, tuple(settings.tfds_fields)
-    types = tfds.features
-    kind_of = {types.Text: "text", types.ClassLabel: "label", types.Image: "picture"}
-    names = {
-        name: kind
-        for name, feature in features.items()
-        for of_kind, kind in kind_of.items()
-        if isinstance(feature, of_kind)
-    }
-    if tuple(map(names.get, fields)) != kinds:
-        choices = ", ".join(f"{name} ({kind})" for name, kind in names.items())
+    features, fields = dict(builder.info.features.items()), tuple(settings.tfds_fields)
+    text, label, picture = tfds.features.Text, tfds.features.ClassLabel, tfds.features.Image
+    types = [{"text": text, "label": label, "picture": picture}[kind] for kind in kinds]
+    chosen = [features.get(name) for name in fields]
+    if len(fields) != len(kinds) or not all(map(isinstance, chosen, types)):
         raise UserError(
             f"data.tfds_fields={fields} are not the fields ({', '.join(kinds)}) of "
-            f"{builder.info.full_name}: choose from {choices or 'those of another dataset'}"
+            f"{builder.info.full_name}: choose from {', '.join(features)}"
         )
     return fields
 
@@ -132,30 +134,3 @@ def _encode_png(encoder: Any, pixels: np.ndarray) -> bytes:
 # systems, too; these functions replace them for local files.
 GFILE = SimpleNamespace(GFile=open, glob=glob.glob, isdir=os.path.isdir)
 LOCAL_FILES = SimpleNamespace(io=SimpleNamespace(gfile=GFILE), compat=SimpleNamespace(as_text=str))
-
-
-def _make_builder(tfds: ModuleType, settings: ConfigDict) -> Any:
-    name, folder = settings.tfds_name, os.path.expanduser(settings.tfds_dir)
-    try:
-        return tfds.builder(name, data_dir=folder or None)
-    except Exception as error:  # of many types, some defined by a builder
-        raise UserError(
-            f"data.tfds_name={name!r} is not a dataset of TFDS ({_first_line(error)}): choose one "
-            "of tensorflow.org/datasets, such as ted_hrlr_translate/ru_to_en"
-        ) from error
-
-
-def _prepare_dataset(builder: Any, settings: ConfigDict) -> None:
-    """Downloads and prepares a dataset, unless that is already done."""
-    try:
-        builder.download_and_prepare(file_format=FILE_FORMAT)
-    except Exception as error:  # from the network, the disk, or the dataset's script
-        raise UserError(
-            f"data.tfds_name={settings.tfds_name!r} is not prepared in {builder.data_dir_root} and "
-            f"could not be ({_first_line(error)}): run this on a machine with network, and set "
-            "config.data.tfds_dir to a copy of that folder, or config.data.source=files"
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -20,7 +20,7 @@ from jaxtyping import Int, UInt8
 from transformer.errors import UserError
 from transformer.files import (
     Each,
-    open_file,
+    digest_file,
     partial_folder,
     read_json,
     whole_file,
@@ -185,5 +185,4 @@ def _is_whole(folder: Path) -> bool:
 
 def _digest_file(path: Path) -> str:
     """Returns the size of a file and the digest of its content."""
-    with open_file(path) as file:
-        return f"{path.stat().st_size}:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    return f"{path.stat().st_size}:{digest_file(path, '')}"

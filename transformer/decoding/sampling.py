@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer.decoding.steps import Prompts, Step
+from transformer.decoding.search import Prompts, Step
 
 NOT_FINITE = -1  # token id that is drawn if the logits are not finite
 
@@ -25,11 +25,6 @@ class Sample(NamedTuple):
     cache: Any
     tokens: Int[Array, "B steps"]
     ended: Bool[Array, "B"]
-
-    def grow(self, steps: int) -> "Sample":
-        """Returns the texts with room for `steps` tokens."""
-        room = (0, 0), (0, steps - self.tokens.shape[1])
-        return self._replace(cache=self.cache.grow(steps), tokens=jnp.pad(self.tokens, room))
 
 
 class SamplingRule(NamedTuple):

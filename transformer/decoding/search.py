@@ -1,18 +1,32 @@
 """Beam search [6.1] with any step function, independent of the model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer.decoding.steps import Prompts, Step
-from transformer.errors import UserError
 from transformer.variants import Registry
 
 IMPOSSIBLE = -1.0e9  # log-probability of impossible tokens; finite, so that sums stay finite
 GROUP = 100  # size of the groups of tokens whose maxima are computed first
+
+# Maps the last token of each of P hypotheses of B sentences, and a cache, to the logits of the next
+# token and the new cache. A cache is any state of the model with three methods: with
+# `reorder(parents)`, hypothesis p continues hypothesis parents[p]; `grow(steps)` makes room for a
+# number of steps; `take(rows)` selects sentences.
+Step = Callable[[Int[Array, "B P"], Any], tuple[Float[Array, "B P V"], Any]]
+
+
+class Prompts(NamedTuple):
+    """The prompts of texts: the first `lengths` of `tokens`, at least one; the rest is generated.
+
+    The model reads the first token, such as begin-of-sentence, and never predicts it.
+    """
+
+    tokens: Int[Array, "B steps"]
+    lengths: Int[Array, "B"]
 
 
 class Hypotheses(NamedTuple):
@@ -134,11 +148,6 @@ def beam_search(
 
 def start_search(cache: Any, max_lengths: Int[Array, "B"], rule: Rule, steps: int) -> Search:
     """Returns a search before its first step, with room for `steps` tokens; see `beam_search`."""
-    if rule.penalty not in PENALTIES:
-        raise UserError(
-            f"decode.length_penalty='{rule.penalty}' is unknown: choose one of "
-            f"{', '.join(PENALTIES)}"
-        )
     shape = len(max_lengths), rule.beam_size
     tokens = jnp.full((*shape, steps), rule.eos_id, jnp.int32)
     # All hypotheses start equal, so all except the first are excluded.

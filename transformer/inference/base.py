@@ -1,20 +1,21 @@
-"""The interface of trained models."""
+"""What trained models share: their interface, and batches with static shapes on their devices."""
 
 import abc
 import functools
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import BatchAttention
 from transformer.data.tokenizer import PAD_ID, Tokenizer
-from transformer.inference.batching import by_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.model.architecture import Source
 from transformer.model.layers import NO_DROPOUT, DropoutRates
@@ -23,6 +24,10 @@ from transformer.model.vision.inputs import PictureText
 
 Variables = Mapping[str, Any]  # Flax variables: {"params": ...} and other collections
 Params = Mapping[str, Any]  # a tree of parameters: variables["params"]
+
+MIN_LENGTH = 16  # tokens; static lengths are this times powers of two
+MAX_NUMBERS = 2**26  # float32 outputs of a batch: 256 MiB
+MIN_ROWS, MAX_ROWS = 4, 32  # sentences of a batch on a CPU; outside this range, each takes longer
 
 
 class TokenTable(NamedTuple):
@@ -172,3 +177,100 @@ def labels_of(batch: Any) -> tuple[Int[Array, "B L"], Float[Array, "B L"]]:
     """Returns the labels of a batch, and weights that are 0 for padding."""
     labels = jnp.asarray(batch.labels)
     return labels, (labels != PAD_ID).astype(jnp.float32)
+
+
+# -- batches of few static shapes
+
+
+def length_groups(
+    indices: Sequence[int], lengths: Sequence[int], size: int, longest: int
+) -> Iterator[tuple[list[int], int]]:
+    """Yields groups of at most `size` texts, and the static length that fits each group.
+
+    Args:
+      indices: numbers of the texts to group, from zero.
+      lengths: number of tokens of every text.
+      longest: the maximum static length, except for longer texts.
+    """
+    by_length: dict[int, list[int]] = {}
+    for i in sorted(indices, key=lambda i: lengths[i]):
+        by_length.setdefault(static_length(lengths[i], longest), []).append(i)
+    for length, members in by_length.items():
+        for start in range(0, len(members), size):
+            yield members[start : start + size], length
+
+
+def static_lengths(longest: int) -> Iterator[int]:
+    """Yields the static lengths for texts of up to `longest` tokens, in ascending order."""
+    length = MIN_LENGTH
+    while length < longest:
+        yield length
+        length *= 2
+    yield longest
+
+
+def static_length(length: int, longest: int) -> int:
+    """Returns the smallest static length of a text of `length` tokens; see `static_lengths`."""
+    return next(static for static in static_lengths(max(longest, length)) if static >= length)
+
+
+def static_rows(count: int, most: int) -> int:
+    """Returns the number of rows in batches for `count` texts: a power of two, or `most`.
+
+    So a single text needs one row instead of a whole batch, and there are few shapes.
+    """
+    return min(1 << max(0, count - 1).bit_length(), most)
+
+
+# -- devices
+
+
+def on_all_devices(tree: Any) -> Any:
+    """Returns the arrays, replicated on every device if there are several."""
+    devices = jax.local_devices()
+    return tree if len(devices) == 1 else jax.device_put(tree, _over(devices, PartitionSpec()))
+
+
+def divide(variables: Mapping[str, Any], batch: Any) -> Any:
+    """Returns a batch with its rows divided among the devices that each hold all variables.
+
+    The batch stays undivided if there is one device, or if the number of devices does not divide
+    the rows: then every device computes all rows.
+    """
+    shardings = {x.sharding for x in jax.tree.leaves(variables) if isinstance(x, jax.Array)}
+    if len(shardings) != 1:
+        return batch
+    [sharding] = shardings
+    if not isinstance(sharding, NamedSharding) or not sharding.is_fully_replicated:
+        return batch
+    devices = sorted(sharding.device_set, key=lambda device: device.id)
+    if len(devices) == 1 or len(jax.tree.leaves(batch)[0]) % len(devices):
+        return batch
+    return jax.device_put(batch, _over(devices, PartitionSpec("data")))
+
+
+def _over(devices: Sequence[Any], spec: PartitionSpec) -> NamedSharding:
+    return NamedSharding(Mesh(np.array(devices), ("data",)), spec)
+
+
+def by_rows(program: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Returns a function of (variables, batch) that divides the batch among devices."""
+    return lambda variables, batch: program(variables, divide(variables, batch))
+
+
+def share(most: int) -> tuple[int, int]:
+    """Returns the best number of concurrent searches, and the number of sentences in each.
+
+    A step of a search has few rows, and many operations that XLA does not parallelise: on two
+    cores, two searches hardly take longer than one; and their caches should fit into that of the
+    CPU. An accelerator has a single queue, and programs on several devices must start in the same
+    order on each of them, so there it is one batch.
+
+    Args:
+      most: number of sentences in all batches together.
+    """
+    if len(jax.local_devices()) > 1 or jax.default_backend() != "cpu":
+        return 1, most
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = max(1, min(cores or 1, most // MIN_ROWS))  # macOS reports only all cores
+    return workers, max(1, min(most // workers, MAX_ROWS))

@@ -15,10 +15,18 @@ from jaxtyping import Float, Int
 
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.batches import stack_rows
-from transformer.data.labelled.texts import LabelledBatch, read_texts, stack_labels
+from transformer.data.labelled import LabelledBatch, read_texts, stack_labels
 from transformer.data.tokenizer import Ids, Tokenizer
-from transformer.inference.base import Params, Predictor, TokenTable, Variables, source_mask
-from transformer.inference.batching import by_rows, length_groups, static_rows
+from transformer.inference.base import (
+    Params,
+    Predictor,
+    TokenTable,
+    Variables,
+    by_rows,
+    length_groups,
+    source_mask,
+    static_rows,
+)
 from transformer.inference.hypotheses import not_finite
 from transformer.model.architecture import Network
 from transformer.model.classifier import Classified
@@ -103,8 +111,8 @@ class ClassPredictor(Predictor):
         """Returns the table of token embeddings, "input", without a bag's bigrams."""
         if self.tokenizer is None:
             return {}
-        vectors = np.asarray(self.model.source_table(variables["params"]))
-        return {"input": TokenTable(vectors, self.tokenizer)}
+        table = self.model.source_table(variables["params"])[: self.tokenizer.vocab_size]
+        return {"input": TokenTable(np.asarray(table), self.tokenizer)}
 
     # -- items to classes
 
@@ -176,7 +184,7 @@ class ClassPredictor(Predictor):
     ) -> list[list[Prediction]]:
         """Returns all classes of each item, the most probable first.
 
-        first_line: number of the first item, for errors.
+        Args:
           first_line: number of the first item, for an error.
         """
         results = []

@@ -9,11 +9,18 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
-from transformer.data.documents.packing import Documents, TextBatch, cut_chunks, pack_chunks
+from transformer.data.documents import Documents, TextBatch, cut_chunks, pack_chunks
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
-from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
-from transformer.inference.batching import length_groups, static_length, static_rows
+from transformer.inference.base import (
+    Params,
+    TokenPredictor,
+    TokenTable,
+    Variables,
+    length_groups,
+    static_length,
+    static_rows,
+)
 from transformer.inference.hypotheses import distinct, not_finite
 from transformer.inference.search import Writer
 from transformer.model.layers import NO_DROPOUT, DropoutRates
@@ -178,9 +185,9 @@ class Generator(TokenPredictor):
         samples = iter(texts)
         return [[Continuation(next(samples), None) for _ in range(best)] for _ in prefixes]
 
-    def prepare(self, variables: Variables, prompts: int = 1, num_best: int | None = None) -> None:
-        """Compiles the programs of `write` for a number of prompts, see `compile_ahead`."""
-        self._writer.prepare(variables, prompts, num_best or self.decode.num_best)
+    def prepare(self, variables: Variables, rows: int) -> None:
+        """Compiles the programs of `write` for a static number of rows."""
+        self._writer.prepare(variables, rows)
 
     def stream(self, variables: Variables, prompt: str) -> Iterator[str]:
         """Yields the prompt, then pieces of its continuation as they are sampled."""
@@ -222,11 +229,12 @@ class Generator(TokenPredictor):
         masks = {"decoder_self": (past[:, 0] & mask[:, :, None], None)}
         return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), masks)
 
-    def read(self, text: str, place: str) -> list[int]:
+    def read(self, text: str, place: str, new: int = 0) -> list[int]:
         """Returns the input tokens before generation: at least one.
 
         Args:
           place: location of the text, for errors, such as 'line 1'.
+          new: minimum number of tokens of the context for the continuation.
         """
         text = (text or "\n") if self.whole else text
         [ids] = self.tokenizer.encode([text])
@@ -238,22 +246,17 @@ class Generator(TokenPredictor):
                 "or characters of it, which the training text does not have: leave them out"
             )
         ids = (ids or [BOS_ID]) if self.whole else [BOS_ID, *ids]
-        if len(ids) > self.context:
+        if len(ids) > self.context - new:
             raise UserError(
-                f"{place} has {len(ids)} tokens, more than the data.context={self.context} "
-                "that this model reads at once: shorten it"
+                f"{place} has {len(ids)} tokens, more than the {self.context - new} that this "
+                f"model reads at once (data.context={self.context}): shorten it"
             )
         return ids
 
     def read_prompt(self, text: str, place: str) -> list[int]:
         """Returns the tokens of a prompt that `write` continues."""
-        ids = self.read(text, place)
-        if self.decode.search == "beam" and len(ids) == self.context:
-            raise UserError(
-                f"{place} has {len(ids)} tokens, all that data.context={self.context} has room "
-                "for: shorten it, or use config.decode.search=sample"
-            )
-        return ids
+        # Samples continue beyond the context.
+        return self.read(text, place, new=int(self.decode.search == "beam"))
 
     # -- inside
 

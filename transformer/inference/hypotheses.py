@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from transformer.data.characters import canonicalize
@@ -35,7 +35,6 @@ def read_hypotheses(
     tokenizer: Tokenizer,
     source: str,
     count: int,
-    better: Sequence[Translation] = (),
     write: Callable[[str], tuple[str, int]] = lambda text: (text, 0),
 ) -> list[Translation]:
     """Returns the distinct translations of one sentence, best first.
@@ -45,18 +44,16 @@ def read_hypotheses(
     Args:
       hypotheses: search results of the sentence: arrays [P, steps], [P], [P] and [P].
       count: maximum number of translations, at least one.
-      better: results of a narrower search; they come first, and lower scores follow.
       write: restores the source's case and strings in a text; also counts missing strings.
     """
-    lowest = min((each.score for each in better), default=math.inf)
-    others = []
+    results = []
     for ids, length, score, forced in zip(*hypotheses, strict=True):
-        if length and score < lowest:
+        if length and score < math.inf:  # and not NaN
             text, lacks = write(canonicalize(tokenizer.decode(ids[:length])))
             degenerate = int(forced or lacks or not text.strip() or loops(text, source))
-            others.append(Translation(text, float(score), int(length), degenerate))
-    others.sort(key=lambda each: each.degenerate)
-    return distinct((*better, *others))[: max(1, count)]
+            results.append(Translation(text, float(score), int(length), degenerate))
+    results.sort(key=lambda each: each.degenerate)
+    return distinct(results)[: max(1, count)]
 
 
 def loops(text: str, source: str) -> bool:

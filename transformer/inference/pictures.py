@@ -13,11 +13,11 @@ from jaxtyping import Float, UInt8
 
 from transformer.analysis.attention import Attention, GridPicture
 from transformer.data.batches import Batch, make_targets
-from transformer.data.pictures.files import read_picture
 from transformer.data.pictures.patches import (
     PictureStore,
     SeenPicture,
     patch_names,
+    read_picture,
     read_questions,
     stack_pictures,
     without_questions,

@@ -1,8 +1,4 @@
-"""Beam search and sampling with a model, as programs compiled for few static shapes.
-
-Attention takes time in proportion to the cache's room, so the room is small at first and doubled
-when it is full. This does not change the generated text.
-"""
+"""Beam search and sampling with a model, as programs compiled for few static shapes."""
 
 import collections
 import functools
@@ -19,27 +15,19 @@ from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
 from transformer.decoding.sampling import NOT_FINITE, Sample, SamplingRule, sample, start_sample
 from transformer.decoding.search import (
     Hypotheses,
+    Prompts,
     Rule,
     Search,
     beam_search,
     continue_search,
     start_search,
 )
-from transformer.decoding.steps import Prompts
-from transformer.inference.base import Variables, source_mask
-from transformer.inference.batching import (
-    check_search,
-    compile_ahead,
-    divide,
-    static_length,
-    static_rows,
-)
+from transformer.inference.base import Variables, divide, source_mask, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.model.architecture import Source
 
 ROOM = 16  # tokens that a translation may exceed its source by before the cache grows
 FIRST_ROOM = 16  # initial tokens of room after many sentences of a length
-PROMPT_ROOM = 128  # initial tokens of room for a generated text, including its prompt
 # When at most a quarter of the sentences are unfinished, they continue in a batch a quarter
 # of the size.
 SHRINK = 4
@@ -49,7 +37,7 @@ NO_TOKEN = -1
 
 
 class _Decoder:
-    """The decoding steps of a model, with a cache whose size is checked before compilation.
+    """The decoding steps of a model.
 
     Args:
       decode: `config.decode`.
@@ -60,13 +48,7 @@ class _Decoder:
 
     def _cache(self, variables, source: Source, beam_size: int, steps: int) -> Any:
         mask = source_mask(source)
-        cache = self._model.apply(variables, source, mask, beam_size, steps, method="init_cache")
-        self._check(cache, len(mask), beam_size, steps)
-        return cache
-
-    def _check(self, cache: Any, rows: int, beam_size: int, steps: int) -> None:
-        vocab_size = self._model.config.target_vocab_size
-        check_search(cache, rows, beam_size, steps, vocab_size)
+        return self._model.apply(variables, source, mask, beam_size, steps, method="init_cache")
 
     def _step(self, variables: Variables) -> Callable[[Any, Any], tuple[Any, Any]]:
         return lambda tokens, cache: self._model.apply(
@@ -81,8 +63,9 @@ class _Decoder:
 class BeamSearch(_Decoder):
     """The search of a translator.
 
-    After many sentences of a length, the cache starts with even less room, and the last quarter of
-    a batch continues in a smaller one.
+    Attention takes time in proportion to the cache's room, so the room is small at first and
+    doubled when it is full. After many sentences of a length, it starts even smaller, and the last
+    quarter of a batch continues in a smaller batch. This does not change the translations.
     """
 
     def __init__(self, model: Any, decode: ConfigDict):
@@ -93,14 +76,7 @@ class BeamSearch(_Decoder):
         self._grow = jax.jit(lambda search, steps: search.grow(steps, EOS_ID), static_argnums=1)
         self._take = jax.jit(Search.take)
         # The search of several runs as one program.
-        self._stacked = jax.jit(
-            lambda shared, stacked, source, limits, beam_size, max_length: jax.vmap(
-                lambda variables: self._full_search(
-                    {**shared, **variables}, source, limits, beam_size, max_length
-                )
-            )(stacked),
-            static_argnums=(4, 5),
-        )
+        self._stacked = jax.jit(self._search_stacked, static_argnums=(4, 5))
 
     def search(
         self,
@@ -110,6 +86,7 @@ class BeamSearch(_Decoder):
         beam_size: int,
         max_length: int,
         adapts: bool = True,
+        prepares: bool = False,
     ) -> list[Hypotheses]:
         """Returns the hypotheses of each sentence, as arrays [P, steps], [P], [P] and [P].
 
@@ -117,6 +94,8 @@ class BeamSearch(_Decoder):
           limits: maximum tokens of each translation, including its end; 0 for empty rows.
           max_length: a static upper bound of `limits`.
           adapts: whether it may compile more programs after many sentences.
+          prepares: whether to compile the programs up to `max_length`, even if no translation is
+            as long.
         """
         length = source_mask(source).shape[1]
         many = adapts and self._before[length] >= MANY
@@ -136,34 +115,14 @@ class BeamSearch(_Decoder):
                 hypotheses |= {
                     row: jax.tree.map(lambda x, i=i: x[i], done) for i, row in enumerate(rows)
                 }
-            if not unfinished:
+            if not unfinished and (steps == max_length or not prepares):
                 return [hypotheses[row] for row in range(len(limits))]
-            if unfinished <= keep:
+            if 0 < unfinished <= keep:
                 indices = np.argsort(finished, kind="stable")[:keep]  # unfinished ones first
                 rows, search = rows[indices], self._take(search, indices)
             elif steps < max_length:
                 steps = min(2 * steps, max_length)
-                self._check(search.cache, len(rows), beam_size, steps)
                 search = self._grow(search, steps)
-
-    def prepare(
-        self,
-        variables: Variables,
-        source: Source,
-        beam_size: int,
-        max_length: int,
-    ) -> None:
-        """Compiles the programs of `search` for sources of this shape."""
-        rows, length = source_mask(source).shape
-        source = divide(variables, source)
-        limits = divide(variables, np.zeros(rows, np.int32))
-        steps = min(length + ROOM, max_length)
-        search = self._start(variables, source, limits, beam_size, steps)
-        self._continue(variables, search, beam_size, 0)  # blank sentences take no step
-        while steps < max_length:
-            steps = min(2 * steps, max_length)
-            search = self._grow(search, steps)
-            self._continue(variables, search, beam_size, 0)
 
     def search_stacked(
         self,
@@ -184,9 +143,13 @@ class BeamSearch(_Decoder):
     def _continue_search(self, variables, search: Search, beam_size: int, keep) -> Search:
         return continue_search(self._step(variables), search, self._rule(beam_size), keep)
 
-    def _full_search(self, variables, source, limits, beam_size: int, steps: int) -> Hypotheses:
-        search = self._start_search(variables, source, limits, beam_size, steps)
-        return self._continue_search(variables, search, beam_size, 0).done
+    def _search_stacked(self, shared, stacked, source, limits, beam_size, steps) -> Hypotheses:
+        def search(variables):
+            variables = {**shared, **variables}
+            search = self._start_search(variables, source, limits, beam_size, steps)
+            return self._continue_search(variables, search, beam_size, 0).done
+
+        return jax.vmap(search)(stacked)
 
 
 class Writer(_Decoder):
@@ -202,7 +165,6 @@ class Writer(_Decoder):
         self.context, self.ends = context, ends
         self._start = jax.jit(self._start_rows)
         self._sample = jax.jit(self._sample_rows)
-        self._grow = jax.jit(self._grow_rows, static_argnums=1)
         self._search = jax.jit(self._search_rows)
 
     def sample(
@@ -219,76 +181,41 @@ class Writer(_Decoder):
         count = static_rows(len(rows), self._decode.batch_size)
         numbers = np.zeros((count, 2), np.int32)
         numbers[: len(rows)] = [number for _, number in rows]
-        window = 0
+        rule, window = self._sampling(), 0
         while any(left):
             # Rows that have ended should not delay the others.
             prefixes = [ids if n else ids[:1] for ids, n in zip(written, left, strict=True)]
             prefixes = [ids if len(ids) < self.context else ids[-half:] for ids in prefixes]
-            for new in self._fill(variables, prefixes, left, numbers, window, at_once):
+            at = min(map(len, prefixes)) - 1
+            most = max(len(ids) + n for ids, n in zip(prefixes, left, strict=True) if n)
+            last = min(most, self.context) - 1
+            prompts = self._prompts(prefixes, count)
+            ended = np.array([not n for n in left] + [True] * (count - len(left)))
+            state, keys = self._start(variables, prompts, ended, self._key(), numbers, window)
+            while at < last and any(left):
+                start, at = at + 1, min(at + at_once, last)
+                state = self._sample(variables, state, prompts.lengths, at, keys, rule)
+                tokens = np.asarray(state.tokens)
+                new = []
+                for row, ids in enumerate(prefixes):
+                    sampled = tokens[row, max(start, len(ids)) : at + 1].tolist()
+                    if NOT_FINITE in sampled:
+                        raise not_finite(int(numbers[row, 0]), "text")
+                    new.append(self._take(sampled, left, row))
                 for ids, more in zip(written, new, strict=True):
                     ids += more
                 yield new
             window += 1
 
-    def _fill(
-        self,
-        variables: Variables,
-        prefixes: list[list[int]],
-        left: list[int],
-        numbers: Int[np.ndarray, "B 2"],
-        window: int,
-        at_once: int,
-    ) -> Iterator[list[list[int]]]:
-        """Yields new tokens until the context is full or `left`, updated in place, is all zero."""
-        at = min(map(len, prefixes)) - 1
-        most = max(len(ids) + n for ids, n in zip(prefixes, left, strict=True) if n)
-        last = min(most, self.context) - 1
-        room = self._first_room(max(map(len, prefixes)), most)
-        prompts = self._prompts(prefixes, len(numbers), room)
-        ended = np.array([not n for n in left] + [True] * (len(numbers) - len(left)))
-        state, keys = self._start(variables, prompts, ended, self._key(), numbers, window)
-        while at < last and any(left):
-            if at == room - 1:
-                room = min(2 * room, self.context)
-                state = self._grow(state, room)
-            until = min(at + at_once, room - 1, last)
-            state = self._sample(variables, state, prompts.lengths, until, keys, self._sampling())
-            tokens = np.asarray(state.tokens)
-            new = [
-                tokens[i, max(at + 1, len(ids)) : until + 1].tolist()
-                for i, ids in enumerate(prefixes)
-            ]
-            at = until
-            for ids, (line, _) in zip(new, numbers.tolist(), strict=False):
-                if NOT_FINITE in ids:
-                    raise not_finite(line, "text")
-            yield [self._take(ids, left, i) for i, ids in enumerate(new)]
-
-    def prepare(self, variables: Variables, prompts: int, samples: int) -> None:
-        """Compiles `beam_search` for this number of prompts, or `sample` for samples of each."""
-        most = self._decode.max_new_tokens
-        rows = static_rows(prompts, self._decode.batch_size)
-        copies = static_rows(prompts * samples, self._decode.batch_size)
-
-        def compile_search(room: int) -> None:
-            self._search(variables, self._prompts([], rows, room))
-
-        def compile_sampling(room: int) -> None:
-            prompts = self._prompts([], copies, room)
-            ended, numbers = np.ones(copies, bool), np.zeros((copies, 2), np.int32)
-            state, keys = self._start(variables, prompts, ended, self._key(), numbers, 0)
-            self._sample(variables, state, prompts.lengths, 0, keys, self._sampling())
-            if room < self.context:
-                self._grow(state, min(2 * room, self.context))
-
+    def prepare(self, variables: Variables, rows: int) -> None:
+        """Compiles the programs of `sample` or `beam_search` for a static number of rows."""
+        prompts = self._prompts([], rows)
         if self._decode.search == "beam":
-            compile_ahead(compile_search, self.context, min(1 + self._new_tokens(), self.context))
-        else:
-            compile_ahead(compile_sampling, self.context, self._first_room(1, 1 + most))
-
-    def _new_tokens(self) -> int:
-        """Returns the maximum new tokens of a beam search: as configured, within the context."""
-        return min(self._decode.max_new_tokens, self.context)
+            self._search(variables, prompts)
+            return
+        ended, numbers = np.ones(rows, bool), np.zeros((rows, 2), np.int32)
+        state, keys = self._start(variables, prompts, ended, self._key(), numbers, 0)
+        self._sample(variables, state, prompts.lengths, 0, keys, self._sampling())
 
     def _key(self) -> jax.Array:
         return jax.random.key(self._decode.seed)
@@ -305,15 +232,11 @@ class Writer(_Decoder):
         left[row] -= len(new)
         return new
 
-    def _first_room(self, prompt: int, most: int) -> int:
-        """Returns the initial token capacity of the cache, given the prompt and maximum lengths."""
-        return static_length(max(prompt, min(PROMPT_ROOM, most, self.context)), self.context)
-
-    def _prompts(self, prefixes: list[list[int]], count: int, room: int) -> Prompts:
-        tokens = np.full((count, room), PAD_ID, np.int32)
+    def _prompts(self, prefixes: list[list[int]], rows: int) -> Prompts:
+        tokens = np.full((rows, self.context), PAD_ID, np.int32)
         for row, ids in enumerate(prefixes):
             tokens[row, : len(ids)] = ids
-        lengths = [len(ids) for ids in prefixes] + [0] * (count - len(prefixes))
+        lengths = [len(ids) for ids in prefixes] + [0] * (rows - len(prefixes))
         return Prompts(jnp.asarray(tokens), jnp.asarray(lengths))
 
     def _start_rows(
@@ -325,14 +248,9 @@ class Writer(_Decoder):
         state = start_sample(self._prompt_cache(variables, prompts, 1), prompts)
         return state._replace(ended=ended), jax.vmap(row_key)(numbers)
 
-    def _grow_rows(self, state: Sample, room: int) -> Sample:
-        grown = state.grow(room)
-        self._check(grown.cache, len(grown.tokens), 1, room)
-        return grown
-
     def _prompt_cache(self, variables: Variables, prompts: Prompts, beam_size: int) -> Any:
-        rows, room = prompts.tokens.shape
-        return self._cache(variables, jnp.zeros((rows, 0), jnp.int32), beam_size, room)
+        no_source = jnp.zeros((len(prompts.tokens), 0), jnp.int32)
+        return self._cache(variables, no_source, beam_size, self.context)
 
     def _sample_rows(self, variables, state, lengths, until, keys, rule) -> Sample:
         end, never = (EOS_ID, NEVER_WRITTEN) if self.ends else (NO_TOKEN, (*NEVER_WRITTEN, EOS_ID))
@@ -341,14 +259,12 @@ class Writer(_Decoder):
     def beam_search(self, variables: Variables, prefixes: list[list[int]]) -> Hypotheses:
         """Returns the most probable texts with these prompts, without the first token of each."""
         rows = static_rows(len(prefixes), self._decode.batch_size)
-        max_length = max(map(len, prefixes)) + self._new_tokens()
-        room = static_length(min(max_length, self.context), self.context)
-        return jax.device_get(self._search(variables, self._prompts(prefixes, rows, room)))
+        return jax.device_get(self._search(variables, self._prompts(prefixes, rows)))
 
     def _search_rows(self, variables: Variables, prompts: Prompts):
-        beam_size, room = self._decode.beam_size, prompts.tokens.shape[1]
+        beam_size, most = self._decode.beam_size, min(self._decode.max_new_tokens, self.context)
         # Prompts have a begin-of-sentence token; hypotheses have an end instead.
-        max_lengths = jnp.minimum(prompts.lengths + self._new_tokens(), self.context)
+        max_lengths = jnp.minimum(prompts.lengths + most, self.context)
         # A row without a prompt takes no step.
         max_lengths = jnp.where(prompts.lengths > 0, max_lengths, 0)
         return beam_search(
@@ -356,6 +272,6 @@ class Writer(_Decoder):
             self._prompt_cache(variables, prompts, beam_size),
             max_lengths,
             self._rule(beam_size),
-            room,
+            self.context,
             prompts,
         )

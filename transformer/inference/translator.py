@@ -1,34 +1,96 @@
-"""Inference with a translator: from text to text."""
+"""Inference with a translator: translations of texts, scores and attention of pairs."""
 
-import contextlib
 import functools
+import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
+from ml_collections import ConfigDict
 
-from transformer.analysis.attention import Attention
+from transformer.analysis.attention import Attention, BatchAttention
+from transformer.data.batches import Batch, make_batch
 from transformer.data.characters import canonicalize
-from transformer.data.placeholders import read_line, write_text
+from transformer.data.pairs import Pair
+from transformer.data.placeholders import read_line, read_pair, write_text
+from transformer.data.tokenizer import EOS_ID, PAD_ID, Ids, Tokenizer
 from transformer.data.words import read_case, write_case
-from transformer.errors import RunError
-from transformer.inference.base import Variables
-from transformer.inference.batching import each, length_groups, share, static_rows
+from transformer.inference.base import (
+    MAX_NUMBERS,
+    Params,
+    TokenPredictor,
+    TokenTable,
+    Variables,
+    length_groups,
+    share,
+    source_mask,
+    static_length,
+    static_rows,
+)
 from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
-from transformer.inference.pairs import PairPredictor
 from transformer.inference.search import BeamSearch
+from transformer.model.architecture import Architecture
+from transformer.model.layers import NO_DROPOUT, DropoutRates
+from transformer.model.masks import look_ahead_mask
+from transformer.model.vision.inputs import PictureText
 
-WIDENING = 4  # factor on the beam width if there are too few distinct texts
+logger = logging.getLogger(__name__)
 
 
-class Translator(PairPredictor):
-    """Translates, scores and explains sentences, see `PairPredictor`."""
+class Translator(TokenPredictor):
+    """Translates, scores and explains sentences, see `Predictor`.
 
-    @functools.cached_property
-    def _search(self) -> BeamSearch:
-        return BeamSearch(self.model, self.decode)
+    Args:
+      source_tokenizer: a `Tokenizer`, or a reader of other sources with the same methods.
+      decode: `config.decode`.
+    """
+
+    def __init__(
+        self,
+        model: Architecture,
+        source_tokenizer: Any,
+        target_tokenizer: Tokenizer,
+        decode: ConfigDict,
+    ):
+        self.model = model
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer
+        self.decode = decode
+        self.max_length = model.config.max_length
+
+    def init_params(self, key: jax.Array) -> Params:
+        return self.model.init(key, *self.inputs(self.empty_batch(1, 1)))["params"]
+
+    def empty_batch(self, rows: int, length: int) -> Batch:
+        return self.make_batch([], [[]], rows, length)
+
+    def fingerprint(self) -> str:
+        return f"{self.source_tokenizer.digest}-{self.target_tokenizer.digest}"
+
+    def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
+        """Returns the tables "source", "target" and "output"; tied tables are one entry."""
+        config = self.model.config
+        target = "source_target" if config.one_table else "target"
+        names = {
+            "source_embedding": ("source", self.source_tokenizer),
+            "target_embedding": (
+                target if config.tied_embeddings == "none" else f"{target}_output",
+                self.target_tokenizer,
+            ),
+            "output_embedding": ("output", self.target_tokenizer),
+        }
+        return {
+            name: TokenTable(np.asarray(variables["params"][module]["table"]), tokenizer)
+            for module, (name, tokenizer) in names.items()
+            if "table" in variables["params"].get(module, {})  # pictures have none
+        }
+
+    # -- texts and pairs
 
     def is_blank(self, line: str) -> bool:
         """Returns whether a line is empty, or has only characters such as a zero-width space."""
@@ -47,10 +109,9 @@ class Translator(PairPredictor):
     ) -> list[list[Translation]]:
         """Returns the translations of each line, best first; for a blank line, [('', 0, 0)].
 
-        They are distinct texts, the degenerate ones of a beam, see `Translation`, last. If the beam
-        has too few, one `WIDENING` times as wide adds worse ones, so that a longer list begins with
-        a shorter one; the list may still be too short. A translation does not depend on the other
-        lines, though lines of similar length are decoded together.
+        They are distinct texts, the degenerate ones of a beam, see `Translation`, last; a beam may
+        have fewer than `num_best`. A translation does not depend on the other lines, though lines
+        of similar length are decoded together.
 
         Args:
           numbers: line numbers for warnings; from one by default.
@@ -63,8 +124,8 @@ class Translator(PairPredictor):
         blank, most = len(lines), num_best or self.decode.num_best
         numbers = numbers or range(1, len(lines) + 1)
         search = functools.partial(self._search.search, adapts=rows is None)
-        how = beam_size, numbers, rows, limits
-        for members, hypotheses in self._decode(search, variables, lines, *how):
+        settings = beam_size, numbers, rows, limits
+        for members, hypotheses in self._decode(search, variables, lines, *settings):
             for row, i in enumerate(members):
                 results[i] = self._read(hypotheses[row], lines[i], most)
                 if not results[i]:
@@ -72,13 +133,13 @@ class Translator(PairPredictor):
             blank -= len(members)
             done(len(members))
         done(blank)
-        self._widen(results, variables, lines, beam_size or self.decode.beam_size, most)
         return results
 
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
         """Compiles the programs of `translate` for batches of a static shape, see `BeamSearch`."""
-        source, most = self.make_batch([], [], rows, length).source, self._max_target_length(length)
-        self._search.prepare(variables, source, self.decode.beam_size, most)
+        source, limits = self.make_batch([], [], rows, length).source, np.zeros(rows, np.int32)
+        settings = self.decode.beam_size, self._max_target_length(length)
+        self._search.search(variables, source, limits, *settings, adapts=False, prepares=True)
 
     def translate_stacked(
         self,
@@ -96,7 +157,6 @@ class Translator(PairPredictor):
         """
         count = len(jax.tree.leaves(variables)[0])
         results = [[[self._copy(line)] for line in lines] for _ in range(count)]
-
         search = functools.partial(self._search.search_stacked, shared or {})
         for rows, hypotheses in self._decode(
             search, variables, lines, beam_size, range(1, len(lines) + 1), limits=limits
@@ -108,9 +168,59 @@ class Translator(PairPredictor):
                     of_run[i] = self._read(best, lines[i], 1) or [BLANK]
         return results
 
+    def score(
+        self,
+        variables: Variables,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        first_line: int = 1,
+        done: Callable[[int], None] = lambda count: None,
+    ) -> Iterator[tuple[float, int]]:
+        """Returns each pair's log-probability of the target given the source, and its length.
+
+        Args:
+          first_line: number of the first pair, for warnings.
+          done: called with the number of pairs completed since the last call.
+        """
+        encoded = self._encode_pairs(sources, targets, first_line)
+        lengths = [len(ids) + 1 for ids in encoded[1]]
+        return self._log_probs(variables, self.batches(*encoded), lengths, first_line, done)
+
+    def cross_attention(
+        self,
+        variables: Variables,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        first_line: int = 1,
+        done: Callable[[int], None] = lambda count: None,
+    ) -> Iterator[tuple[int, Float[np.ndarray, "layers H L M"]]]:
+        """Yields (index, weights) for each pair: the cross-attention of its target to its source.
+
+        Rows are the target tokens and `</s>`; columns are the source tokens and `</s>`. Pairs are
+        grouped by similar length and yielded in that order. Arguments are those of `score`.
+        """
+        encoded = self._encode_pairs(sources, targets, first_line)
+        heads = self.model.config.num_decoder_layers * self.model.config.num_heads
+
+        def size(rows: int, length: int) -> int:
+            # Equal parts of the batch, whose weights have at most MAX_NUMBERS numbers.
+            return math.ceil(rows / math.ceil(rows * heads * length**2 / MAX_NUMBERS))
+
+        for rows, batch in self.batches(*encoded, size):
+            weights = jax.device_get(self._cross(variables, batch))
+            for row, i in enumerate(rows):
+                columns, length = (len(side[i]) + 1 for side in encoded)
+                yield i, weights[:, row, :, :length, :columns]
+            done(len(rows))
+
+    def unread(self, source: str, target: str) -> tuple[int, int]:
+        """Returns the number of tokens of each side of a pair beyond the model's maximum."""
+        sides = (self.source_tokenizer, source), (self.target_tokenizer, target)
+        first, second = (len(tokenizer.encode([text])[0]) for tokenizer, text in sides)
+        return max(0, first + 1 - self.max_length), max(0, second + 1 - self.max_length)
+
     def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
         """Returns the attention over a sentence and its translation, by default the model's own."""
-        first_line: int | None = 1
         if self.decode.transfer_case:
             line, beam = source, self.decode.beam_size
             source = read_case(canonicalize(line), self.source_tokenizer.words)
@@ -123,17 +233,115 @@ class Translator(PairPredictor):
         if target is None:
             # Uses the row count for which a server has compiled the programs.
             [[best]] = self.translate(variables, [source], num_best=1, rows=1)
-            target, first_line = best.text, None  # no second warning
-        return self._seen(variables, source, target, first_line)
+            target = best.text
+        [(source, target, *_)] = self.read_pairs([Pair(source, target)])
+        [sources], [targets] = self._encode_pairs([source], [target], 1)
+        length = static_length(max(len(sources), len(targets)) + 1, self.max_length)
+        return Attention.of_first_text(
+            self._attend(variables, self.make_batch([sources], [targets], 1, length)),
+            self.source_names(sources),
+            ["<s>", *self.target_tokenizer.pieces(targets)],
+            self.unread(source, target),
+        )
+
+    # -- token ids
+
+    def make_batch(
+        self, sources: Sequence[Any], targets: Sequence[Ids], rows: int, length: int
+    ) -> Batch:
+        """Returns the batch of up to `rows` encoded pairs; `length` includes a begin or end token.
+
+        A source is the result of the `source_tokenizer` for a line.
+        """
+        return make_batch(sources, targets, rows, length)
+
+    def source_names(self, ids: Any) -> list[str]:
+        """Returns the names of all encoder positions of a source, in order."""
+        return [*self.source_tokenizer.pieces(ids), "</s>"]
+
+    def batches(
+        self,
+        sources: Sequence[Any],
+        targets: Sequence[Ids],
+        size: Callable[[int, int], int] = lambda rows, length: rows,
+    ) -> Iterator[tuple[list[int], Batch]]:
+        """Yields (indices, batch) of encoded pairs, in batches of similar length and static shape.
+
+        Args:
+          size: returns the number of rows for a length, given the maximum by `decode.batch_size`.
+        """
+        whole = static_rows(len(sources), self.decode.batch_size)
+        lengths = [
+            max(len(source), len(target)) + 1
+            for source, target in zip(sources, targets, strict=True)
+        ]
+        for group, length in length_groups(range(len(sources)), lengths, whole, self.max_length):
+            most = size(whole, length)
+            for first in range(0, len(group), most):
+                rows = group[first : first + most]
+                texts = [sources[i] for i in rows], [targets[i] for i in rows]
+                yield rows, self.make_batch(*texts, most, length)
+
+    def inputs(self, batch: Batch, rates: DropoutRates = NO_DROPOUT) -> tuple:
+        source, target = jax.tree.map(jnp.asarray, (batch.source, batch.target))
+        return source, target, source_mask(source), target != PAD_ID, rates
+
+    def batch_attention(self, variables: Variables, batch: Batch) -> dict[str, BatchAttention]:
+        inputs = self.inputs(batch)
+        _, sown = self.model.apply(variables, *inputs, mutable=["intermediates"])
+        tokens, _, source, target, _ = inputs
+        places = jnp.arange(target.shape[1])
+        past = look_ahead_mask(places, places)[0]
+        ends = jnp.zeros_like(source) if isinstance(tokens, PictureText) else tokens == EOS_ID
+        masks = {
+            "encoder_self": (source[:, :, None] & source[:, None], ends),
+            "decoder_self": (target[:, :, None] & target[:, None] & past, None),
+            "cross": (target[:, :, None] & source[:, None], ends),
+        }
+        return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), masks)
 
     # -- inside
 
-    def _read(
-        self, hypotheses: Any, line: str, most: int, better: Sequence[Translation] = ()
-    ) -> list[Translation]:
+    @functools.cached_property
+    def _search(self) -> BeamSearch:
+        return BeamSearch(self.model, self.decode)
+
+    @functools.cached_property
+    def _cross(self):
+        return jax.jit(lambda *batch: self.batch_attention(*batch)["cross"].weights)
+
+    def read_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
+        """Returns pairs with placeholders, if the model has any, see `read_pair`."""
+        return [read_pair(pair, self.source_tokenizer.words) for pair in pairs]
+
+    def encode_pairs(self, pairs: Iterable[Pair]) -> tuple[list[Any], list[list[int]]]:
+        """Returns the tokens of the sources and of the targets."""
+        pairs = self.read_pairs(pairs)
+        sources, targets = ([pair[:2][side] for pair in pairs] for side in (0, 1))
+        return self.source_tokenizer.encode(sources), self.target_tokenizer.encode(targets)
+
+    def _encode_pairs(
+        self, sources: Sequence[str], targets: Sequence[str], first_line: int
+    ) -> tuple[list[Any], list[Any]]:
+        numbers = range(first_line, first_line + len(sources))
+        read, written = self.encode_pairs(map(Pair, sources, targets))
+        return self._cut(read, numbers, "source "), self._cut(written, numbers, "target ")
+
+    def _cut(self, encoded: list[Any], numbers: Sequence[int], side: str = "") -> list[Any]:
+        """Returns truncated token sequences, with a warning for each that was too long."""
+        limit = self.max_length - 1
+        for i, ids in enumerate(encoded):
+            if len(ids) > limit:
+                logger.warning(
+                    f"line {numbers[i]} has {len(ids)} {side}tokens: only the first "
+                    f"{limit} are read (model.max_length={self.max_length})"
+                )
+        return [ids[:limit] for ids in encoded]
+
+    def _read(self, hypotheses: Any, line: str, most: int) -> list[Translation]:
         """Returns the translations of a line, in its case, see `read_hypotheses`."""
         write = functools.partial(self._write, line=line, strings=self._read_line(line)[1])
-        return read_hypotheses(hypotheses, self.target_tokenizer, line, most, better, write)
+        return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write)
 
     def _copy(self, line: str) -> Translation:
         """Returns the copy of a line that the model does not read: blank, or without words."""
@@ -151,24 +359,13 @@ class Translator(PairPredictor):
             text = write_case(text, canonicalize(line), self.source_tokenizer.words)
         return write_text(text, strings)
 
-    def _widen(self, results, variables: Variables, lines, beam_size: int, most: int) -> None:
-        """Adds worse texts from a wider beam to the results of lines that have too few."""
-        few = [i for i, best in enumerate(results) if best[0].tokens and len(best) < most]
-        rest = [lines[i] for i in few]
-        search = self._decode(self._search.search, variables, rest, WIDENING * beam_size, None)
-        with contextlib.suppress(RunError):  # too large for the device
-            for members, of_batch in search:
-                for i, hypotheses in zip(members, of_batch, strict=False):
-                    best = results[few[i]]
-                    best[:] = self._read(hypotheses, rest[i], most, best)
-
     def _decode(
         self,
         search: Callable,
         variables: Variables,
         lines: Sequence[str],
         beam_size: int | None,
-        numbers: Sequence[int] | None,
+        numbers: Sequence[int],
         rows: int | None = None,
         limits: Sequence[int] | None = None,
     ) -> Iterator[tuple[list[int], Any]]:
@@ -178,7 +375,7 @@ class Translator(PairPredictor):
         todo = [i for i, ids in enumerate(encoded) if len(ids)]
         lengths = [len(ids) + 1 for ids in encoded]
         beam_size = beam_size or self.decode.beam_size
-        workers, most = share(variables, self.decode.batch_size)
+        workers, most = share(self.decode.batch_size)
         size = rows or static_rows(math.ceil(len(todo) / workers), most)
         batches = list(length_groups(todo, lengths, size, self.max_length))
         # The first batches of each length come first: their programs are compiled concurrently.
@@ -194,7 +391,8 @@ class Translator(PairPredictor):
                 steps[row] = min(limit, limits[i]) if limits else limit
             return rows, search(variables, source, steps, beam_size, most)
 
-        yield from each(run, batches, workers)
+        with ThreadPoolExecutor(workers) as pool:
+            yield from pool.map(run, batches)
 
     def _max_target_length(self, length: int) -> int:
         longest = int(self.decode.max_ratio * length + self.decode.max_extra)

@@ -79,12 +79,6 @@ def corpus_scores(
       further: lists with one more reference for each hypothesis, or None if it has fewer.
       final: whether to compute the metrics that only final scores include.
     """
-    for texts in (references, *further):
-        if not hypotheses or len(hypotheses) != len(texts):
-            raise ValueError(
-                f"{len(hypotheses)} hypotheses and {len(texts)} references cannot be scored: "
-                "give one reference for each hypothesis, and at least one"
-            )
     corpus = ScoredCorpus(hypotheses, (references, *further), tokenizer, moses, bootstrap)
     scores: dict[str, Any] = {"counts": {}} if final else {}
     for name, compute in FUNCTIONS.items():
@@ -124,7 +118,11 @@ def bleu(corpus: ScoredCorpus) -> CorpusScore:
 @text_metric
 def chrf(corpus: ScoredCorpus) -> CorpusScore:
     """Returns chrF. Source: Popović 2015."""
-    return _score_by_sacrebleu(_Chrf(), corpus)
+    metric: Any = sacrebleu.CHRF()
+    # Python's zeros among NumPy's float32 would make the mean of resampled scores fail.
+    f_score = metric._compute_f_score
+    metric._compute_f_score = lambda statistics: float(f_score(statistics))
+    return _score_by_sacrebleu(metric, corpus)
 
 
 @text_metric
@@ -168,19 +166,6 @@ def _score_by_sacrebleu(metric: Any, corpus: ScoredCorpus) -> CorpusScore:
     score = metric.corpus_score(corpus.hypotheses, corpus.references, **resamples)
     interval = float(score._ci) if resampled and score._ci > ROUNDING else None
     return CorpusScore(score.score, interval, str(metric.get_signature()), np.array(counts))
-
-
-class _Chrf(sacrebleu.CHRF):
-    """chrF whose resampled scores are Python floats.
-
-    sacreBLEU mixes Python zeros with NumPy's float32, and then cannot compute their mean: a bad
-    translator would end in a traceback.
-    """
-
-    def _compute_score_from_stats(self, stats):
-        score = super()._compute_score_from_stats(stats)
-        score.score = float(score.score)
-        return score
 
 
 def moses_lowercase(language: str):

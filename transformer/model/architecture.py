@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
@@ -26,19 +26,16 @@ class Network(nn.Module):
         return None
 
     @nn.nowrap
-    def attention_weights(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        """Returns each layer's attention weights [B, H, L, M] that a forward pass has sown.
+    def sown_attention(self, sown: Mapping[str, Any], name: str) -> dict[str, list[Array]]:
+        """Returns the values of each layer that a forward pass has sown, by kind of attention.
 
         Kinds are "encoder_self", "decoder_self" and "cross", if the network has them.
-        """
-        return {}
 
-    @nn.nowrap
-    def value_norms(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        """Returns each layer's norms of transformed values [B, H, M] that a forward pass has sown.
-
-        Multiplied by the weights, they are the norms of each head's contribution from each token.
-        See `attention_variants.value_norms`; kinds are those of `attention_weights`.
+        Args:
+          sown: the collection `intermediates`.
+          name: "weights" for the attention weights [B, H, L, M], or "value_norms" for the norms of
+            transformed values [B, H, M], see `attention_variants.value_norms`. Their product is the
+            norm of each head's contribution from each token.
         """
         return {}
 
@@ -62,6 +59,16 @@ class Network(nn.Module):
         Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1.
         """
         return 6 * self.weights_per_token(params)
+
+    @nn.nowrap
+    def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
+        """Returns the embedding table of the source, which is the target's if they are tied.
+
+        In a bag of embeddings, rows of bigrams follow those of the tokens.
+        """
+        params = params.get("encoder", params)
+        embedding = params.get("source_embedding", params.get("target_embedding", params))
+        return embedding.get("words", embedding)["table"]
 
 
 class Architecture(Network):
@@ -121,7 +128,7 @@ class Architecture(Network):
     ) -> Any:
         """Returns the cache with which `decode_step` decodes `beam_size` hypotheses per sentence.
 
-        It has the methods of `decoding.steps.Cache`.
+        It has the methods that `decoding.search.Step` needs.
 
         Args:
           source: without an encoder only its number of rows is used.
@@ -199,12 +206,6 @@ class Architecture(Network):
         return jnp.einsum("BLD,VD->BLV", features, table, preferred_element_type=jnp.float32)
 
     @nn.nowrap
-    def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
-        """Returns the embedding table of the source, which is the target's if they are tied."""
-        embedding = params.get("source_embedding", params.get("target_embedding"))
-        return embedding.get("words", embedding)["table"]
-
-    @nn.nowrap
     def weights_per_token(self, params: Any) -> int:
         config = self.config
         logits = config.target_vocab_size * config.d_model if config.has_decoder else 0
@@ -218,8 +219,5 @@ class Architecture(Network):
 
 def count_kernels(params: Any) -> int:
     """Returns the number of kernel weights in a tree of parameters."""
-    return sum(
-        leaf.size
-        for path, leaf in jax.tree.leaves_with_path(params)
-        if jax.tree_util.keystr(path, simple=True, separator="/").endswith("kernel")
-    )
+    leaves: dict[str, Any] = flatten_dict(params, sep="/")
+    return sum(leaf.size for name, leaf in leaves.items() if name.endswith("kernel"))

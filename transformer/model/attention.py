@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.model import attention_variants as variants
-from transformer.model import flash, matmul
+from transformer.model import matmul
 from transformer.model.config import ModelConfig
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Linear, is_off
 from transformer.model.masks import AttentionInputs, AttentionPattern
@@ -164,9 +164,9 @@ class MultiHeadAttention(nn.Module):
         if isinstance(inputs, AttentionInputs):
             heads = self._attend(queries, keys, values, inputs, rates)
         elif self.config.attention_implementation == "flash":
-            flash.check_call(dropout=not is_off(rates.attention))
+            variants.check_flash_call(dropout=not is_off(rates.attention))
             scale = self._scale(queries.dtype)
-            heads = self._gate(flash.flash_attention(queries, keys, values, inputs, scale=scale))
+            heads = self._gate(variants.flash_attention(queries, keys, values, inputs, scale=scale))
         else:
             heads = self._attend_by_chunks(queries, keys, values, inputs, rates)
         return self.output(heads.reshape(*x.shape[:2], -1))

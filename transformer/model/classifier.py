@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.model.architecture import Architecture, Network, Source, count_kernels
@@ -107,22 +106,13 @@ class Classifier(Network):
         return self._architecture().max_positions
 
     @nn.nowrap
-    def attention_weights(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        return self._architecture().attention_weights(intermediates.get("encoder", {}))
-
-    @nn.nowrap
-    def value_norms(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        return self._architecture().value_norms(intermediates.get("encoder", {}))
+    def sown_attention(self, sown: Mapping[str, Any], name: str) -> dict[str, list[Array]]:
+        return self._architecture().sown_attention(sown.get("encoder", {}), name)
 
     @nn.nowrap
     def weights_per_token(self, params: Any) -> int:
         pooling = count_kernels(params.get("attention_pooling", {}))
         return self._architecture().weights_per_token(params["encoder"]) + pooling
-
-    @nn.nowrap
-    def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
-        """Returns the table of the texts' embeddings."""
-        return self._architecture().source_table(params["encoder"])
 
     @nn.nowrap
     def _architecture(self) -> Architecture:
@@ -172,11 +162,6 @@ class BagOfEmbeddings(Network):
         x = nn.relu(Linear(self.hidden, FLOAT32, True, name="inner")(x))
         return Classified(Linear(self.num_classes, FLOAT32, True, name="output")(x), embedding)
 
-    @nn.nowrap
-    def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
-        """Returns the table of the texts' embeddings, without rows for bigrams."""
-        return params["table"][: self.vocab_size]
-
 
 def bigram_hash(tokens: Int[Array, "B M"], buckets: int) -> Int[Array, "B M-1"]:
     """Returns the bucket, from zero, of each token and the one after it.
@@ -220,11 +205,6 @@ class BagOfPatches(Network):
         hidden = nn.relu(Linear(config.d_ff, FLOAT32, True, name="inner")(embedding))
         return Classified(Linear(self.num_classes, FLOAT32, True, name="output")(hidden), embedding)
 
-    @nn.nowrap
-    def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
-        """Returns the table of the questions' embeddings."""
-        return params["source_embedding"]["words"]["table"]
-
 
 class CnnLstm(Network):
     """Features of a small convolutional network times the last state of an LSTM over the question.
@@ -266,8 +246,3 @@ class CnnLstm(Network):
         hidden = Dropout()(embedding, rates.residual)
         hidden = nn.relu(Linear(config.d_ff, FLOAT32, True, name="inner")(hidden))
         return Classified(Linear(self.num_classes, FLOAT32, True, name="output")(hidden), embedding)
-
-    @nn.nowrap
-    def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
-        """Returns the table of the questions' embeddings."""
-        return params["words"]["table"]

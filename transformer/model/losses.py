@@ -34,7 +34,7 @@ class TokenSums(NamedTuple):
     weight: Float[Array, ""]
 
 
-def r_drop(log_probs: Float[Array, "2 *N V"]) -> tuple[Array, Array]:
+def r_drop(log_probs: Float[Array, "2 *N V"], _: Array) -> tuple[Array, Array]:
     """Returns half of KL(p || q) and of KL(q || p) of two passes p and q, and a gradient of each.
 
     It is half of the gradient of KL(p || q) + KL(q || p) with respect to the logits of that pass.
@@ -55,9 +55,9 @@ def r_drop(log_probs: Float[Array, "2 *N V"]) -> tuple[Array, Array]:
 
 
 # Additional terms of the loss, by the keys of `config.train` that are their weights: a function of
-# the log-probabilities [P, ..., V] of P passes over a batch, which returns values to average over
-# the passes, and their gradient with respect to the logits; and the minimum P.
-TERMS: dict[str, tuple[Callable[[Array], tuple[Array, Array]], int]] = {"r_drop": (r_drop, 2)}
+# the log-probabilities and the logsumexp of the logits [P, ..., V] of P passes over a batch, which
+# returns values to average over the passes and their gradient by the logits; and the minimum P.
+TERMS: dict[str, tuple[Callable[..., tuple[Array, Array]], int]] = {"r_drop": (r_drop, 2)}
 CROSS_ENTROPY: Mapping[str, Any] = {}  # without additional terms
 
 
@@ -137,10 +137,10 @@ def class_cross_entropy(
     log_probs = jax.nn.log_softmax(logits)
     nll = -jnp.take_along_axis(log_probs, own[:, None], axis=1)[:, 0]
     loss = (1.0 - smoothing) * nll - smoothing * log_probs.mean(axis=1)
-    correct = logits.argmax(axis=1) == labels
-    passes = count_passes(terms)
+    correct, passes = logits.argmax(axis=1) == labels, count_passes(terms)
+    by_pass = [_by_pass(x, passes) for x in (log_probs, jax.nn.logsumexp(logits, axis=1))]
     for name, weight in terms.items():
-        values, _ = TERMS[name][0](_by_pass(log_probs, passes))
+        values, _ = TERMS[name][0](*by_pass)
         loss += weight * values.T.ravel()
 
     def total(values):
@@ -325,7 +325,7 @@ def _chunk_sums(chunk, table, smoothing, terms):
     target += smoothing / table.shape[0]
     d_logits = exponentials * (1.0 / normalizer)[..., None] - target
     for name, weight in terms.items():
-        values, gradient = TERMS[name][0](logits - log_normalizer[..., None])
+        values, gradient = TERMS[name][0](logits - log_normalizer[..., None], log_normalizer)
         loss += weight * values
         d_logits += weight * gradient
     d_logits *= weights[..., None]

@@ -9,35 +9,19 @@ in memory, in a way that XLA does not undo.
 For many small matrices, such as those of attention, XLA's CPU backend is fast only if they are
 stored row by row, in float32, too. Gradients are therefore products of that form.
 
-The form is chosen when a program is traced, for the platform of this process; exported programs
-get the plain form, see `for_any_platform`.
+The form is chosen when a program is traced, for the platform of this process.
 """
 
-import contextlib
-import contextvars
 import functools
-from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-_PLAINLY = contextvars.ContextVar("_PLAINLY", default=False)
-
-
-@contextlib.contextmanager
-def for_any_platform() -> Iterator[None]:
-    """Context in which traced programs have no form that is only for CPUs."""
-    token = _PLAINLY.set(True)
-    try:
-        yield
-    finally:
-        _PLAINLY.reset(token)
-
 
 def _is_for_cpu() -> bool:
-    return jax.default_backend() == "cpu" and not _PLAINLY.get()
+    return jax.default_backend() == "cpu"
 
 
 def linear(
@@ -166,8 +150,10 @@ _weighted_sums.defvjp(lambda w, v: (jnp.matmul(w, v), (w, v)), _weighted_sums_ba
 def row_means(x: Float[Array, "*batch D"]) -> Float[Array, "*batch 1"]:
     """Returns the means over the last axis.
 
-    On a CPU they are a product: XLA would store the mean of each row once per element.
+    On a CPU they are a product: XLA would store the mean of each row once per element. The product
+    has full precision on the other platforms of an exported program, too.
     """
     if not _is_for_cpu():
         return x.mean(-1, keepdims=True)
-    return jnp.matmul(x, jnp.full(x.shape[-1], 1.0 / x.shape[-1], x.dtype))[..., None]
+    weights = jnp.full(x.shape[-1], 1.0 / x.shape[-1], x.dtype)
+    return jnp.matmul(x, weights, precision="highest")[..., None]

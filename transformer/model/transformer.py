@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.errors import UserError
-from transformer.model import flash
+from transformer.model import attention_variants
 from transformer.model.architecture import Architecture, Source, count_kernels
 from transformer.model.config import ModelConfig, Size
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, make_norm
@@ -194,7 +194,7 @@ class Transformer(Architecture):
         _check_heads(config)
         check_encodings(config)
         if config.attention_implementation == "flash":
-            flash.check_config(config)
+            attention_variants.check_flash_config(config)
 
     @classmethod
     def has_cross_attention(cls, config: Any) -> bool:
@@ -205,12 +205,8 @@ class Transformer(Architecture):
         return max_positions(self.config)
 
     @nn.nowrap
-    def attention_weights(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        return sown_by_kind(intermediates, "weights")
-
-    @nn.nowrap
-    def value_norms(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        return sown_by_kind(intermediates, "value_norms")
+    def sown_attention(self, sown: Mapping[str, Any], name: str) -> dict[str, list[Array]]:
+        return sown_by_kind(sown, name)
 
     @nn.nowrap
     def kernels_per_token(self, params: Any) -> int:
@@ -269,16 +265,14 @@ def segment_starts(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
 
 def _check_heads(config: ModelConfig) -> None:
     if not config.head_size and config.d_model % config.num_heads:
-        divisors = [n for n in range(1, 65) if config.d_model % n == 0]
         raise UserError(
             f"model.num_heads={config.num_heads} does not divide model.d_model={config.d_model}: "
-            f"choose one of {', '.join(map(str, divisors))}, or set model.head_size"
+            "choose a divisor of it, or set model.head_size"
         )
     if config.num_heads % config.key_value_heads:
-        divisors = [n for n in range(1, config.num_heads + 1) if config.num_heads % n == 0]
         raise UserError(
             f"model.num_kv_heads={config.num_kv_heads} does not divide "
-            f"model.num_heads={config.num_heads}: choose one of {', '.join(map(str, divisors))}"
+            f"model.num_heads={config.num_heads}: choose a divisor of it"
         )
 
 

@@ -62,24 +62,6 @@ class ParameterRules:
         staying = [x if f else None for f, x in zip(frozen, leaves, strict=True)]
         return jax.tree.unflatten(structure, moving), jax.tree.unflatten(structure, staying)
 
-    def check(self, names: Collection[str]) -> None:
-        """Raises UserError if a pattern has no effect, or all parameters are frozen."""
-        if self.freeze and len(matching("train.freeze", self.freeze, names)) == len(names):
-            raise UserError(
-                f"config.train.freeze={self.freeze!r} matches all parameters: nothing is left to "
-                "train"
-            )
-        left = [name for name in names if not self.is_frozen(name)]
-        for pattern, _ in self.factors:
-            matches = matching("train.learning_rate_factors", pattern, names)
-            if not set(left).intersection(matches):
-                raise UserError(
-                    f"config.train.learning_rate_factors has {shorten(pattern)!r}, which has no "
-                    "effect, since config.train.freeze or an earlier pattern matches its "
-                    "parameters: put it before that pattern, or leave it out"
-                )
-            left = [name for name in left if name not in matches]
-
 
 def merge(moving: Any, staying: Any) -> Any:
     """Returns the tree that `ParameterRules.split` has split."""
@@ -117,7 +99,14 @@ def rules_of(train: Any, shapes: Callable[[], Any] | None = None) -> ParameterRu
         factors.append((pattern, float(factor)))
     rules = ParameterRules(train.freeze, tuple(factors))
     if shapes is not None and rules != ParameterRules():
-        rules.check(named_leaves(shapes()))
+        names = named_leaves(shapes())
+        if rules.freeze and len(matching("train.freeze", rules.freeze, names)) == len(names):
+            raise UserError(
+                f"config.train.freeze={rules.freeze!r} matches all parameters: nothing is left to "
+                "train"
+            )
+        for pattern, _ in rules.factors:
+            matching(key, pattern, names)
     return rules
 
 

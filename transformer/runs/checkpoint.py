@@ -4,13 +4,11 @@ A step's folder has its arrays, in Orbax's format, and a record: the progress of
 digest of each file, which is checked before the file is read, and the evaluation scores.
 """
 
-import contextlib
 import functools
 import logging
 import os
 import re
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,23 +16,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from transformer.errors import UserError
-from transformer.files import DamageError, read_sealed, sync, write_json
+from transformer.errors import UserError, shorten
+from transformer.files import DamageError, hash_file, read_sealed, sync, write_json
 from transformer.metrics.registry import rank
 from transformer.optim.parameters import named_leaves
-from transformer.runs.leaves import (
-    EMA,
-    PARAMS,
-    by_group,
-    check_files,
-    check_leaves,
-    describe_leaves,
-    hash_file,
-)
 
 RECORD = "record.json"
 SHAPE = {"progress": dict, "leaves": dict, "files": dict}
-DELETED = "deleted"  # checkpoints are moved there first, so a kill leaves none half deleted
+# Folders of a checkpoint: weights are separate, so that inference reads nothing else.
+PARAMS, EMA, STATE = "params", "ema", "state"
+# Suffixes of checkpoints that a kill leaves half written by Orbax, or half deleted.
+PARTIAL, DELETED = "orbax-checkpoint-tmp", "deleted"
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +51,7 @@ class Checkpoints:
     ):
         self.folder, self.keep_last, self.best_metric = folder, keep_last, best_metric
         self._read_only = read_only
-        self._records: dict[int, dict[str, Any] | DamageError] = {}  # records read so far
+        self._named: set[int] = set()  # damaged checkpoints that have been logged
         self._saving: tuple[int, dict[str, Any]] | None = None  # step and record
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +72,6 @@ class Checkpoints:
             ),
             read_only=self._read_only,
             create=False,
-            todelete_subdir=None if self._read_only else DELETED,
             lightweight_initialize=True,
             async_options=ocp.AsyncOptions(
                 post_finalization_callback=self._write_record,
@@ -97,8 +88,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Returns the steps that have a checkpoint, oldest first."""
-        names = os.listdir(self.folder) if self.folder.exists() else []
-        return sorted(int(name) for name in names if name.isdigit())
+        return sorted(int(path.name) for path in self.folder.glob("*") if path.name.isdigit())
 
     def save(self, step: int, state: Any, progress: Mapping[str, Any]) -> None:
         """Starts to write a checkpoint in the background, after any earlier write has ended.
@@ -110,7 +100,6 @@ class Checkpoints:
         self.wait()
         leaves = named_leaves(state)
         self._saving = step, {"progress": dict(progress), "leaves": describe_leaves(leaves)}
-        self._records.pop(step, None)
         items = {group: ocp.args.PyTreeSave(part) for group, part in by_group(leaves).items()}
         try:
             self._manager.save(step, args=ocp.args.Composite(**items), force=True)
@@ -127,16 +116,28 @@ class Checkpoints:
         self.wait()
         record = self._read(step) | {"progress": dict(progress), "scores": dict(numbers)}
         write_json(self.folder / str(step) / RECORD, record)
-        self._records[step] = record
         self._prune()
+
+    def record(self, step: int) -> dict[str, Any]:
+        """Returns a checkpoint's `progress` and, if it was evaluated, `scores`.
+
+        It is empty for a missing or damaged checkpoint; the damage is logged once.
+        """
+        try:
+            return self._read(step) if step in self.steps() else {}
+        except DamageError as error:
+            if step not in self._named:
+                self._named.add(step)
+                logger.warning(f"checkpoint {self.folder / str(step)} is damaged: {error}")
+            return {}
 
     def evaluated(self, step: int) -> bool:
         """Returns whether an evaluation of a checkpoint is recorded and can be read."""
-        return "scores" in self._record(step)
+        return "scores" in self.record(step)
 
     def scores(self) -> dict[int, tuple[float, float]]:
         """Returns the sort key of each evaluated checkpoint, see `rank`."""
-        records = {step: self._record(step) for step in self.steps()}
+        records = {step: self.record(step) for step in self.steps()}
         return {
             step: rank(record["scores"], self.best_metric)
             for step, record in records.items()
@@ -148,13 +149,9 @@ class Checkpoints:
         scores = self.scores()
         return max(scores, key=scores.__getitem__, default=None)
 
-    def read_progress(self, step: int) -> dict[str, Any] | None:
-        """Returns the progress last recorded with a checkpoint; None if it is damaged."""
-        return self._record(step).get("progress")
-
     def newest_progress(self) -> dict[str, Any]:
-        """Returns the progress of the newest checkpoint that is undamaged; empty without one."""
-        return next(filter(None, map(self.read_progress, reversed(self.steps()))), {})
+        """Returns the progress of the newest checkpoint; empty without one, or if it is damaged."""
+        return self.record(max(self.steps(), default=0)).get("progress", {})
 
     def wait(self) -> None:
         """Waits until all writes have ended; raises UserError if one has failed."""
@@ -180,44 +177,27 @@ class Checkpoints:
     def restore_newest(
         self, template: Any, fingerprint: str, text_digest: str = ""
     ) -> tuple[Any, dict[str, Any]] | None:
-        """Returns (state, progress) of the newest undamaged checkpoint; None if there is none.
+        """Returns (state, progress) of the newest checkpoint; None if there is none.
 
-        Damaged checkpoints are moved out of this folder once an earlier one has been read, so that
-        their steps can be written again. Raises UserError if all are damaged, or if one belongs to
-        other text or another model, or cannot be read.
+        Raises UserError if it is damaged, if it belongs to other text or another model, or if it
+        cannot be read.
 
         Args:
           template: a state of the same structure, shapes and dtypes, on the target devices.
           fingerprint, text_digest: values of the task, see `check_fingerprint`.
         """
-        leaves, damaged = named_leaves(template), []
-        for step in reversed(self.steps()):
-            try:
-                record = self._read(step)
-                # Checked first, since other tokenizers change the shapes of the state.
-                check_fingerprint(record["progress"], fingerprint, self.folder, text_digest)
-                arrays = self._restore(step, record["leaves"], leaves)
-            except DamageError as error:
-                logger.warning(
-                    f"checkpoint {self.folder / str(step)} is damaged ({error}); going back to "
-                    "the one before"
-                )
-                damaged.append(step)
-                continue
-            for other in damaged:
-                # The folder may be a link to another disk.
-                place = self.folder.resolve().with_name(f"unreadable_{other}_{time.time_ns()}")
-                (self.folder / str(other)).rename(place)
-                self._records.pop(other, None)
-            self._manager.reload()
-            state = jax.tree.unflatten(jax.tree.structure(template), [arrays[x] for x in leaves])
-            return state, record["progress"]
-        if damaged:
-            raise UserError(
-                f"all checkpoints in {self.folder} are damaged, or of another version of this "
-                "code: restore a copy, or move that folder away to train from the beginning"
-            )
-        return None
+        if not (steps := self.steps()):
+            return None
+        step, leaves = steps[-1], named_leaves(template)
+        try:
+            record = self._read(step)
+            # Checked first, since other tokenizers change the shapes of the state.
+            check_fingerprint(record["progress"], fingerprint, self.folder, text_digest)
+            arrays = self._restore(step, record["leaves"], leaves)
+        except DamageError as error:
+            raise self._damaged(step, error) from None
+        state = jax.tree.unflatten(jax.tree.structure(template), [arrays[x] for x in leaves])
+        return state, record["progress"]
 
     def restore_weights(self, steps: Sequence[int], template: Any) -> Any:
         """Returns the mean of the weights of some checkpoints, on the default device.
@@ -238,10 +218,7 @@ class Checkpoints:
                 like = named_leaves({group: template})
                 arrays = self._restore(step, groups.get(group, {}), like, host=True)
             except DamageError as error:
-                raise UserError(
-                    f"checkpoint {self.folder / str(step)} is damaged ({error}): delete that "
-                    "folder, and start the same command again"
-                ) from None
+                raise self._damaged(step, error) from None
             for full_name in list(arrays):
                 x, name = arrays.pop(full_name), full_name.removeprefix(f"{group}/")
                 if name not in total:
@@ -273,26 +250,7 @@ class Checkpoints:
         write_json(partial / RECORD, {**record, "files": files})
 
     def _read(self, step: int) -> dict[str, Any]:
-        """Returns the record of a checkpoint, which is read only once."""
-        if step not in self._records:
-            try:
-                self._records[step] = read_sealed(self.folder / str(step) / RECORD, SHAPE)
-            except DamageError as error:
-                self._records[step] = error
-        record = self._records[step]
-        if isinstance(record, DamageError):
-            raise record
-        return record
-
-    def _record(self, step: int) -> dict[str, Any]:
-        """Returns a checkpoint's record; {} if it is missing or damaged, which is logged once."""
-        unread = step not in self._records
-        try:
-            return self._read(step) if step in self.steps() else {}
-        except DamageError as error:
-            if unread:
-                logger.warning(f"checkpoint {self.folder / str(step)} is damaged: {error}")
-            return {}
+        return read_sealed(self.folder / str(step) / RECORD, SHAPE)
 
     def _restore(
         self, step: int, saved: Mapping[str, Any], like: Mapping[str, Any], host: bool = False
@@ -328,23 +286,26 @@ class Checkpoints:
     def _prune(self) -> None:
         steps, scores = self.steps(), self.scores()
         # A damaged checkpoint may be the best one.
-        kept = {step for step in steps if not self._record(step)}
+        kept = {step for step in steps if not self.record(step)}
         evaluated, best = list(scores), self.best_step()
         up_to_best = [] if best is None else evaluated[: evaluated.index(best) + 1]
         kept.update(steps[-1:], evaluated[-self.keep_last :], up_to_best[-self.keep_last :])
         for step in {*steps} - kept:
-            self._manager.delete(step)
-            self._delete_halves()
-            self._records.pop(step, None)
+            (self.folder / str(step)).rename(self.folder / f"{step}.{DELETED}")
+        self._delete_halves()
 
     def _delete_halves(self) -> None:
-        """Deletes only folders of steps that a kill left half written or half deleted."""
-        deleted = self.folder / DELETED
-        for path in (*self.folder.glob("*.orbax-checkpoint-tmp"), *deleted.glob("*")):
-            if path.name.partition(".")[0].isdigit():
+        """Deletes folders of steps that are half written or half deleted."""
+        for path in self.folder.glob("*.*"):
+            step, _, suffix = path.name.partition(".")
+            if step.isdigit() and suffix in (PARTIAL, DELETED):
                 shutil.rmtree(path, ignore_errors=True)  # follows no links
-        with contextlib.suppress(OSError):  # it is missing or not empty
-            deleted.rmdir()
+
+    def _damaged(self, step: int, error: Exception) -> UserError:
+        return UserError(
+            f"checkpoint {self.folder / str(step)} is damaged ({error}), or of another version of "
+            "this code: delete that folder to go on from the one before, or restore a copy"
+        )
 
     def _refused(self, step: int, error: Exception) -> UserError:
         kept = ", ".join(map(str, self.steps())) or "none"
@@ -379,6 +340,39 @@ def check_fingerprint(
         )
 
 
+def describe_leaves(arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the shape and dtype of arrays by name, as JSON data."""
+    return {name: {"shape": list(x.shape), "dtype": str(x.dtype)} for name, x in arrays.items()}
+
+
+def check_leaves(saved: Mapping[str, Any], expected: Mapping[str, Any], what: str) -> None:
+    """Raises UserError if saved arrays, see `describe_leaves`, do not match the model's."""
+    for name in sorted(saved.keys() | expected.keys()):
+        there, here = saved.get(name, "absent"), expected.get(name, "absent")
+        if there != here:
+            raise UserError(
+                f"{what} are not of the model of its config.json, or of another version of this "
+                f"code: {name} is {there}, not {here}: restore the original"
+            )
+
+
+def by_group(leaves: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns leaves grouped by the folder that holds them."""
+    groups: dict[str, dict[str, Any]] = {}
+    for name, x in leaves.items():
+        first = name.split("/")[0]
+        groups.setdefault(first if first in (PARAMS, EMA) else STATE, {})[name] = x
+    return groups
+
+
+def check_files(folder: Path, group: str, digests: Mapping[str, str]) -> None:
+    """Raises DamageError if a file of the group is missing or was changed after writing."""
+    for name, digest in digests.items():
+        path = folder / name
+        if name.startswith(f"{group}/") and not (path.is_file() and hash_file(path) == digest):
+            raise DamageError(f"{name} is missing or not what was written")
+
+
 def _system_error(error: Exception) -> Exception:
     """Returns the system's error behind an error of tensorstore; any other error unchanged."""
     code = re.search(r"os_error_code='(\d+)'", str(error))
@@ -386,7 +380,5 @@ def _system_error(error: Exception) -> Exception:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error := _system_error(error), OSError) and error.strerror:
-        return error.strerror
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:200] if text else ''}"
+    error = _system_error(error)
+    return getattr(error, "strerror", None) or shorten(f"{type(error).__name__}: {error}")

@@ -2,10 +2,9 @@
 
 import dataclasses
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 from flax.traverse_util import unflatten_dict
@@ -22,9 +21,7 @@ from transformer.data.corpora import Tagger
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.files import import_sibling, partial_folder
-from transformer.inference.classifier import Prediction
-from transformer.inference.generator import Continuation, Generator
-from transformer.inference.hypotheses import Translation
+from transformer.inference.generator import Generator
 from transformer.inference.translator import Translator
 from transformer.operations import OPERATIONS, Operation, Request, TextScore
 from transformer.runs.run import Run, RunProgress, TrainedRun
@@ -34,8 +31,6 @@ from transformer.tasks import REGISTRY
 from transformer.tasks.pair_scores import refuse_blank
 from transformer.tasks.translation import TranslationTask, make_translator, save_tokenizers
 
-TOKENS_SHOWN = 8  # number of tokens in the repr of a table, without special tokens and bytes
-
 
 class Embeddings(NamedTuple):
     """A table of token embeddings: row i of `vectors`, float32, belongs to `tokens[i]`."""
@@ -44,9 +39,7 @@ class Embeddings(NamedTuple):
     vectors: Float[np.ndarray, "V D"]
 
     def __repr__(self) -> str:
-        words = [token for token in self.tokens if not re.fullmatch("<.+>", token)]
-        first = ", ".join(map(repr, (words or self.tokens)[:TOKENS_SHOWN]))
-        return f"Embeddings({self.vectors.dtype} {list(self.vectors.shape)}, such as {first})"
+        return f"Embeddings({self.vectors.dtype} {list(self.vectors.shape)})"
 
 
 def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "LoadedRun":
@@ -63,10 +56,8 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
         assign(config, key, value)
         if key not in having("scores", "implementation"):
             raise UserError(
-                f"load sets keys of decode and evaluate (transformer/config/keys.py has them), "
-                f"{' and '.join(having('implementation'))}, not {key}={value!r}: to change "
-                f"another key, train with it: transformer.train(config, folder, "
-                f"{{{key!r}: {value!r}}})"
+                f"load sets keys of decode and evaluate, {' and '.join(having('implementation'))}, "
+                f"not {key}={value!r}: train with another value of that key"
             )
     check(config)
     return LoadedRun(Run(folder, config))
@@ -83,7 +74,7 @@ def train(
       config: the experiment's config, or the name of its file, such as "configs/own_text.py".
       settings: {dotted key: value} overrides of the config, as in `--config.key=value`.
     """
-    return load(import_sibling("experiments.command").train(config, workdir, settings or {}))
+    return load(import_sibling("experiments.command.command").train_run(config, workdir, settings))
 
 
 def import_marian(folder: str | Path, output: str | Path) -> Path:
@@ -131,21 +122,17 @@ class LoadedRun(Run):
         steps = ", ".join(map(str, self.trained.steps))
         return f"LoadedRun({str(self.folder)!r}: {self.config.task}, weights of step {steps})"
 
-    @overload
-    def translate(self, texts: Iterable[str], *, source_tag: str | None = None) -> list[str]: ...
-    @overload
     def translate(
-        self, texts: Iterable[str], num_best: int, source_tag: str | None = None
-    ) -> list[list[Translation]]: ...
-    def translate(self, texts, num_best=None, source_tag=None):
+        self, texts: Iterable[str], num_best: int | None = None, source_tag: str | None = None
+    ) -> list[Any]:
         """Returns the translation of each text; '' for a blank text.
 
         Each line of a text is translated as in `--mode=translate`; the line breaks and the white
         space around lines are kept.
 
         Args:
-          num_best: returns a list of up to this many translations for each text instead, as (text,
-            score, tokens, degenerate); at most `decode.beam_size`.
+          num_best: returns a list of up to this many translations for each text instead, see
+            `Translation`; at most `decode.beam_size`.
           source_tag: tag to put before every text, such as <2de>, for a model of several corpora.
         """
         return self._best("translate", texts, num_best, source_tag)
@@ -191,13 +178,10 @@ class LoadedRun(Run):
             raise UserError(
                 f"evaluate has {len(sources)} texts and {counts} references: give each text one"
             )
-        sources, *lists = (
-            [refuse_blank(text, f"text {number}{which}") for number, text in enumerate(own, 1)]
-            for reference, own in enumerate((sources, *lists))
-            for which in [f", its reference {reference}" if reference else ""]
-        )
-        rows = zip(sources, *lists, strict=True)
-        pairs = [Pair(source, first, None, (*more,)) for source, first, *more in rows]
+        pairs = []
+        for number, texts_of_pair in enumerate(zip(sources, *lists, strict=True), 1):
+            source, first, *more = (refuse_blank(text, f"text {number}") for text in texts_of_pair)
+            pairs.append(Pair(source, first, None, (*more,)))
         config = self.config.copy_and_resolve_references()
         config.evaluate.perturbed_sentences = 0
         task = TranslationTask.from_folder(self.folder, config, pairs)
@@ -205,11 +189,7 @@ class LoadedRun(Run):
         scores = task.evaluate(self.trained.variables["params"], "test", final=True)
         return {name: value for name, value in scores.items() if name not in ("counts", "texts")}
 
-    @overload
-    def caption(self, pictures: Iterable[str]) -> list[str]: ...
-    @overload
-    def caption(self, pictures: Iterable[str], num_best: int) -> list[list[Translation]]: ...
-    def caption(self, pictures, num_best=None):
+    def caption(self, pictures: Iterable[str], num_best: int | None = None) -> list[Any]:
         """Returns the caption of each picture, given the file names of the pictures.
 
         Args:
@@ -217,32 +197,24 @@ class LoadedRun(Run):
         """
         return self._best("caption", pictures, num_best)
 
-    @overload
-    def generate(self, prompts: Iterable[str]) -> list[str]: ...
-    @overload
-    def generate(self, prompts: Iterable[str], num_best: int) -> list[list[Continuation]]: ...
-    def generate(self, prompts, num_best=None):
+    def generate(self, prompts: Iterable[str], num_best: int | None = None) -> list[Any]:
         """Returns each prompt with its continuation, see `decode.search` and the keys after it.
 
         The same prompts give the same texts; another `decode.seed` gives others. A sample depends
         on its prompt and on the position of the prompt in the list.
 
         Args:
-          num_best: returns a list of this many continuations for each prompt instead, as (text,
-            score), where samples have score None; beam search gives distinct texts, perhaps fewer.
+          num_best: returns a list of this many continuations for each prompt instead, see
+            `Continuation`; samples have score None; beam search may find fewer, all distinct.
         """
         return self._best("generate", prompts, num_best)
 
-    @overload
-    def classify(self, texts: Iterable[str]) -> list[str]: ...
-    @overload
-    def classify(self, texts: Iterable[str], num_best: int) -> list[list[Prediction]]: ...
-    def classify(self, texts, num_best=None):
+    def classify(self, texts: Iterable[str], num_best: int | None = None) -> list[Any]:
         """Returns the most probable class of each text; '' for a blank text.
 
         Args:
           num_best: returns a list of up to this many most probable classes for each text instead,
-            as (label, probability).
+            see `Prediction`.
         """
         return self._best("classify", texts, num_best)
 
@@ -346,6 +318,4 @@ def _list_of_texts(texts: Iterable[Any]) -> list[str]:
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise UserError(f"text {number} is {text!r}, of type {type(text).__name__}: give a str")
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise UserError(f"text {number}, {text[:40]!a}, has half a character: read it as UTF-8")
     return texts

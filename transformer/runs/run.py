@@ -1,4 +1,7 @@
-"""A run: the single owner of its folder, with the state of training and scoring."""
+"""A run: the single owner of its folder, with the state of training and scoring.
+
+A damaged JSON file in the folder raises UserError with a fix.
+"""
 
 import dataclasses
 import enum
@@ -14,17 +17,21 @@ from transformer import tasks, variants
 from transformer.bridges.marian_import import ORIGIN
 from transformer.config import flatten
 from transformer.config.keys import FREE, having
-from transformer.errors import UserError
-from transformer.files import write_json
-from transformer.inference.base import Predictor, Variables
-from transformer.inference.batching import on_all_devices
+from transformer.errors import UserError, shorten
+from transformer.files import hash_file, read_json, write_json
+from transformer.inference.base import Predictor, Variables, on_all_devices
 from transformer.metrics.registry import rank
 from transformer.runs.checkpoint import Checkpoints
-from transformer.runs.json_files import read_results, read_run
 from transformer.runs.weights import CHOICE, Weights
 from transformer.runs.workdir import check_folder, load_config, newest_step
 
 CHECKPOINTS, RESULTS, REPORT = "checkpoints", "results.json", "report.html"
+RUN = "run.json"  # data recorded before training, see `read_run`
+SCORES = "scores.npz"  # the counts for each text of the test set, by metric
+FILE_DIGESTS = "files"  # key in the results: the digests of the scored texts, by file name
+# Keys that a file from elsewhere may lack; a modified file of a run has an invalid seal.
+RESULTS_SHAPE = {"step": int, "averaged_steps": [int], "parameters": int, "wall_seconds": float}
+RUN_SHAPE = {"data?": dict, "environment?": dict, "init_from?": dict, "vectors?": dict}
 
 PredictorT = TypeVar("PredictorT", bound=Predictor)
 
@@ -84,10 +91,8 @@ class RunProgress:
           last_step: see `total_steps`.
         """
         if step >= last_step:
-            by_epochs = last_step < settings.steps
-            return (
-                f"train.{f'epochs={settings.epochs}' if by_epochs else f'steps={settings.steps}'}"
-            )
+            key = "epochs" if last_step < settings.steps else "steps"
+            return f"train.{key}={settings[key]}"
         if 0 < settings.patience <= self.evaluations_since_best:
             return f"train.patience={settings.patience} evaluations without a better one"
         if 0 < settings.minutes * 60 <= self.seconds:
@@ -180,13 +185,13 @@ class Run:
         It must also continue if the newest checkpoint has not been evaluated.
         """
         step, settings, length = self.step, self.config.train, self.epoch_length
-        with Checkpoints(self.folder.absolute() / CHECKPOINTS, read_only=True) as checkpoints:
-            saved = checkpoints.read_progress(step) if step else None
-            if saved is None or not checkpoints.evaluated(step):
-                return None
+        record = Checkpoints(self.folder.absolute() / CHECKPOINTS, read_only=True).record(step)
+        if "scores" not in record:
+            return None
         if length is None:  # without the record, assumes that all epochs are done
-            length = (read_run(self.folder).get("data") or {}).get("batches_per_epoch", 0)
-        return RunProgress(**saved).find_limit(step, settings, total_steps(settings, length))
+            length = read_run(self.folder).get("data", {}).get("batches_per_epoch", 0)
+        progress = RunProgress(**record["progress"])
+        return progress.find_limit(step, settings, total_steps(settings, length))
 
     def refuse_results(self) -> None:
         """Raises UserError if results without checkpoints could pass for those of a new run."""
@@ -216,9 +221,7 @@ class Run:
           training: whether paths of the text and settings of the implementation must also be the
             same.
         """
-        folder, recipe = self.folder, self.config.recipe
-        if folder.exists() and not folder.is_dir():
-            raise UserError(f"{folder} is a file: name a folder")
+        folder = self.folder
         check_folder(folder)
         if not (folder / "config.json").exists():
             return
@@ -229,13 +232,9 @@ class Run:
             if theirs[key] != ours[key]
         ]
         if differing:
-            cause = ""
-            if recipe != "none" and {k.split()[0] for k in differing} <= {*having("recipe")}:
-                cause = f"config.recipe={recipe} counts the text: is it that of the run? "
             raise UserError(
-                f"{folder} holds a run of another config: {'; '.join(differing)}. {cause}Use "
-                "another folder, or name this one alone, without a config, to use the config that "
-                "is there"
+                f"{folder} holds a run of another config: {'; '.join(differing)}. Use another "
+                "folder, or name this one alone, without a config, to use the config that is there"
                 + (f"; config.train.init_from={folder} starts from its weights" if training else "")
             )
 
@@ -266,10 +265,82 @@ class Run:
         """
         folder = self.folder.absolute()  # Orbax needs an absolute path
         self.check_same()
-        if not folder.is_dir():
-            raise UserError(f"{folder} is not a folder: name that of a run")
         predictor = tasks.REGISTRY[self.config.task].without_text(self.config).load(folder)
         params, used, progress = Weights(folder, self.config).load(
             predictor.param_shapes, predictor.fingerprint(), steps
         )
         return TrainedRun(predictor, {"params": on_all_devices(params)}, used, progress)
+
+
+# -- its JSON files
+
+
+def read_results(path: Path) -> dict[str, Any] | None:
+    """Returns a run's scores, or None if it has none yet.
+
+    Scores of a given text also have `input`, the names and the digest of its files, and have only
+    the split "test".
+    """
+    fix = "delete it; the mode evaluate writes it again"
+    return read_json(path, RESULTS_SHAPE, fix) if path.exists() else None
+
+
+def known_results(folder: Path) -> dict[str, Any]:
+    """Returns the scores of a run that has been scored, see `read_results`."""
+    results = read_results(folder / RESULTS)
+    assert results is not None, f"{folder} is not scored"
+    return results
+
+
+def damaged_text(place: Path, results: Mapping[str, Any]) -> str:
+    """Returns the name of a changed text file behind the results in a folder; '' for none."""
+    for name, digest in results.get(FILE_DIGESTS, {}).items():
+        if (place / name).exists() and hash_file(place / name) != digest:
+            return name
+    return ""
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """Returns the data that a run recorded before training; {} if its folder has none.
+
+    `data` are the statistics of its text, see `Task.data_summary`, and `environment` describes its
+    last start, see `environment.record`. `init_from` describes what another run contributed: the
+    `folder` and `steps` of the checkpoints that were used; the numbers of `parameters` that were
+    `loaded` and `frozen`; names of the `new` ones; for each of `tables` with other tokens, the rows
+    `carried` and `new`; and, if all parameters were loaded, the `scores` that they had before the
+    training: the settings of the `search`, and `splits`. `vectors` describes the initial word
+    vectors of embedding tables, by table: the `file`, its `sha256`, and the number of `tokens` in
+    it.
+    """
+    path, fix = folder / RUN, "restore it, or delete it; then reports lack text and environment"
+    return read_json(path, RUN_SHAPE, fix) if path.exists() else {}
+
+
+def record_run(folder: Path, **parts: Any) -> None:
+    """Writes some parts of the record that `read_run` returns; the others stay."""
+    write_json(folder / RUN, {**read_run(folder), **parts})
+
+
+def first_scores(start: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """Returns the scores, by split, of another run's weights before they were trained further.
+
+    Args:
+      start: `init_from`, see `read_run`.
+    """
+    return (start or {}).get("scores", {}).get("splits", {})
+
+
+def start_line(start: Mapping[str, Any]) -> str:
+    """Returns a line about the weights that came from another run, see `read_run`."""
+    parts = [
+        f"starts from {start['folder']}, weights of step "
+        f"{', '.join(f'{step:,}' for step in start['steps'])}: {start['loaded']:,} of "
+        f"{start['parameters']:,} parameters loaded, {start['frozen']:,} frozen"
+    ]
+    parts += [
+        f"{name}: {rows['carried']:,} rows by piece, {rows['new']:,} new"
+        for name, rows in start["tables"].items()
+    ]
+    if start["new"]:
+        parts.append(f"new: {shorten(', '.join(start['new']))}")
+    return "; ".join(parts)

@@ -23,18 +23,15 @@ from flax.traverse_util import unflatten_dict
 from ml_collections import ConfigDict
 
 from transformer.errors import UserError
-from transformer.files import (
-    DamageError,
-    OddFileError,
-    read_file,
-    read_sealed,
-    write_bytes,
-    write_json,
-)
+from transformer.files import DamageError, hash_file, read_sealed, write_bytes, write_json
 from transformer.metrics.registry import find, rank
 from transformer.optim.parameters import named_leaves
-from transformer.runs.checkpoint import Checkpoints, check_fingerprint
-from transformer.runs.leaves import check_leaves, describe_leaves
+from transformer.runs.checkpoint import (
+    Checkpoints,
+    check_fingerprint,
+    check_leaves,
+    describe_leaves,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +39,12 @@ WEIGHTS = "weights.safetensors"
 CHOICE = "weights.json"
 STORED = "stored"  # key of the record of separately stored weights
 SHAPE = {"newest_step": int, "steps": [int], "candidates": [dict], STORED: dict}
-BEST, LAST, UP_TO_BEST = "best", "last", "up_to_best"  # candidates
+BEST, LAST, UP_TO_BEST = "best", "last", "up_to_best"
+CANDIDATES = {
+    BEST: "the best checkpoint",
+    LAST: "the mean of the last checkpoints",
+    UP_TO_BEST: "the mean of the checkpoints up to the best",
+}
 
 
 def candidates(scores: Mapping[int, tuple[float, float]], average: int) -> dict[str, list[int]]:
@@ -135,7 +137,7 @@ class Weights:
                 stored = choice[STORED]
                 check_fingerprint(stored["progress"], fingerprint, checkpoints.folder)
                 try:
-                    arrays = safetensors.numpy.load(self._read_file(stored))
+                    arrays = self._read_file(stored["bytes"], stored["digest"])
                     if stored["model"] != self.model:  # the config has changed
                         expected = describe_leaves(named_leaves(template()))
                         what = f"the weights in {self.folder / WEIGHTS}"
@@ -157,28 +159,20 @@ class Weights:
             weights = checkpoints.restore_weights(used, template())
             return weights, used, checkpoints.newest_progress()
 
-    def _read_file(self, stored: Mapping[str, Any]) -> bytes:
-        try:
-            data = read_file(self.folder / WEIGHTS, stored["bytes"])
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise DamageError(f"{WEIGHTS} is missing") from None
-        except OddFileError as error:
-            raise DamageError(f"{WEIGHTS} is not what was written: {error.strerror}") from None
-        if hashlib.sha256(data).hexdigest() != stored["digest"]:
-            raise DamageError(f"{WEIGHTS} is not what was written")
-        return data
+    def _read_file(self, size: int, digest: str) -> dict[str, np.ndarray]:
+        path = self.folder / WEIGHTS
+        if not path.is_file() or path.stat().st_size != size or hash_file(path) != digest:
+            raise DamageError(f"{WEIGHTS} is missing or not what was written")
+        return safetensors.numpy.load_file(path)
 
     def _check_any(self, steps: Sequence[int], choice: Any) -> None:
         """Raises UserError if only a checkpoint would have the weights, and there is none."""
-        if steps:
-            return
-        if (self.folder / WEIGHTS).exists() or (self.folder / CHOICE).exists():
+        if not steps:
             why = choice if isinstance(choice, str) else "the stored weights are of other steps"
             raise UserError(
-                f"{self.folder} has no checkpoints any more, and {why}: restore the original, or "
-                "leave config.evaluate as it is there"
+                f"{self.folder} has no checkpoint, and {why}: train until the first one is saved, "
+                "restore the original, or leave config.evaluate as it is there"
             )
-        raise UserError(f"{self.folder} has no checkpoint yet: train until the first one is saved")
 
     def _checkpoints(self) -> Checkpoints:
         place = self.folder / "checkpoints"
@@ -229,7 +223,7 @@ class Weights:
             if kind == BEST and recorded:
                 measured[kind] = scores[steps[0]]
             else:
-                logger.info(f"scoring {_describe_weights(kind, steps)} on validation ...")
+                logger.info(f"scoring {CANDIDATES[kind]} on validation ...")
                 weights = checkpoints.restore_weights(steps, template)
                 numbers = task.evaluate(weights, "validation", final=False)
                 del weights  # keeps at most two trees in memory
@@ -242,26 +236,9 @@ class Weights:
 
 def _choice_line(choice: Mapping[str, Any]) -> str:
     """Returns a line with the chosen weights and the scores of all candidates."""
-    steps, metric = choice["steps"], find(choice["metric"]).title
-    if not choice["candidates"]:
-        listed = ", ".join(f"{step:,}" for step in steps)
-        mean = "the mean of checkpoints" if len(steps) > 1 else "checkpoint"
-        return f"using {mean} {listed}: evaluate.checkpoint={choice['rule']}"
-
-    def shown(candidate, then=""):
-        score = candidate["score"]
-        number = "not finite" if score is None else f"{score:.4g} {metric}"
-        return f"{_describe_weights(candidate['what'], candidate['steps'])}: {number}{then}"
-
-    used = next(each for each in choice["candidates"] if each["steps"] == steps)
-    others = [each for each in choice["candidates"] if each["steps"] != steps]
-    line = f"using {shown(used, ' on validation, scored as during training')}"
-    return "; ".join([line, *map(shown, others)])
-
-
-def _describe_weights(kind: str, steps: Sequence[int]) -> str:
-    if kind == BEST:
-        return f"the best checkpoint (step {steps[0]:,})"
-    end = "the last" if kind == LAST else "the"
-    up_to = " up to the best" if kind == UP_TO_BEST else ""
-    return f"the mean of {end} {len(steps)}{up_to}"
+    steps, metric = ", ".join(f"{step:,}" for step in choice["steps"]), find(choice["metric"]).title
+    line = f"using the weights of step {steps}: evaluate.checkpoint={choice['rule']}"
+    for each in choice["candidates"]:
+        score = math.nan if each["score"] is None else each["score"]
+        line += f"; {CANDIDATES[each['what']]}: {score:.4g} {metric} on validation"
+    return line

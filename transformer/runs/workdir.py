@@ -24,7 +24,7 @@ MAY_BE_LINKED, LINK_FLAG = "checkpoints", "linked_checkpoints"
 EVALUATIONS = "evaluations"  # subfolder for all scores except the run's own results
 # Keys that a run's config must have; other missing keys, newer than the run, get their defaults.
 ESSENTIAL = {"task": str, "model": dict, "data": dict, "tokenizer": dict}
-COMMAND = "sweep.json"  # holds the command that trains a sweep, see `experiments.sweep.saved`
+COMMAND = "sweep.json"  # has the command of a sweep, see `experiments.sweep.trial_configs`
 
 
 @contextlib.contextmanager
@@ -67,6 +67,8 @@ def check_folder(folder: Path, linked: bool = True) -> None:
     Args:
       linked: whether checkpoints may be such a link.
     """
+    if folder.is_file():
+        raise UserError(f"{folder} is a file: name a folder")
     root = folder.resolve()
     walk = os.walk(root)  # ignores errors for files that another process is deleting
     for path in (Path(place, name) for place, *names in walk for name in itertools.chain(*names)):

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots, Snapshot
 from transformer.data.buckets import Plan
-from transformer.errors import UserError
+from transformer.errors import RunError, UserError
 from transformer.inference.base import Params, Predictor, TokenPredictor, Variables, labels_of
 from transformer.metrics.tokens import loss_intervals
 from transformer.model.build import REGISTRY, check_names
@@ -48,6 +48,7 @@ class Task(abc.ABC):
     label_type: ClassVar[str] = ""  # type of the labels of pictures
     sources: ClassVar[Collection[str]]  # the names of `data.source`
     unit: ClassVar[str]  # losses are means over these units, and speeds count them
+    noun: ClassVar[str]  # the name of a text of its test set
     metrics: ClassVar[str]  # key in `metrics.registry.REGISTRY`
     operations: ClassVar[tuple[str, ...]]  # the methods of `LoadedRun`, the main one first
     is_translated: ClassVar[bool] = False  # whether beam search generates a text for each source
@@ -158,9 +159,31 @@ class Task(abc.ABC):
         """Number of training tokens on each side, without begin and end tokens."""
         return {"text": len(self.text.train.store.tokens)}
 
-    @abc.abstractmethod
-    def describe(self) -> list[str]:
-        """Returns lines about data and model, which are printed before training."""
+    def notes(self) -> list[str]:
+        """Returns lines about the text that `data_summary` does not have, such as warnings."""
+        return []
+
+    def describe(self, summary: Mapping[str, Any]) -> list[str]:
+        """Returns the lines about the data that are printed before training.
+
+        Args:
+          summary: the result of `data_summary`.
+        """
+        lines = self.notes()
+        for split, counts in summary["splits"].items():
+            sizes = (f"{count:,} {unit}" for unit, count in counts.items() if count)
+            lines.append(f"{split}: {', '.join(sizes)}")
+        for name, size in summary["vocabulary"].items():
+            lines.append(f"vocabulary, {name}: {size:,} pieces")
+        shapes = ", ".join(f"{rows}x{length}" for rows, length in summary["shapes"])
+        lines += [
+            f"{summary['oov_rate']:.3%} unknown tokens",
+            f"{summary['batches_per_epoch']:,} batches per epoch, shapes {shapes}, "
+            f"{summary.get('padding_fraction', 0.0):.1%} padding",
+        ]
+        for example in summary.get("preview", ()):
+            lines += [f"  {name}: {tokens}" for name, tokens in example.items()]
+        return lines
 
     @abc.abstractmethod
     def data_summary(self) -> dict[str, Any]:
@@ -313,16 +336,18 @@ def refuse_empty(
         )
 
 
+def check_positions(what: str, count: int, limit: int | None) -> None:
+    """Raises RunError if texts, described by `what`, need more positions than a model learns."""
+    if limit is not None and count > limit:
+        raise RunError(
+            f"{what} needs {count} positions, more than model.max_length={limit}: set "
+            f"config.model.max_length={count}"
+        )
+
+
 def plan_sizes(data: ConfigDict) -> tuple[int, int, int, int]:
     """Returns arguments of `BucketPlan` after the seed: tokens, buckets, multiple and rows."""
     return data.batch_tokens, data.num_buckets, data.batch_multiple, data.batch_sentences
-
-
-def describe_plan(plan: Any) -> str:
-    """Returns a line about the batches of a `BucketPlan`."""
-    shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
-    epoch = f"{plan.epoch_length} batches per epoch"
-    return f"{epoch}, {plan.padding_fraction:.1%} padding, shapes {shapes}"
 
 
 def plan_summary(plan: Any) -> dict[str, Any]:

@@ -28,10 +28,16 @@ from transformer.inference.translator import Translation
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks import pair_scores
-from transformer.tasks.base import PICTURES, describe_plan, model_fields, plan_summary, refuse_empty
+from transformer.tasks.base import (
+    PICTURES,
+    check_positions,
+    model_fields,
+    plan_summary,
+    refuse_empty,
+)
 from transformer.tasks.classification import SCORED_SPLITS
 from transformer.tasks.pictures import (
-    check_positions,
+    PICTURE,
     make_picture_network,
     read_held_out,
     train_tokenizer,
@@ -69,7 +75,7 @@ class CaptionTask(TranslationTask):
     A generated caption is scored against all references; the loss is over each reference.
     """
 
-    model_noun, invitation = "captioner", "Drop a picture"
+    noun, model_noun, invitation = "picture", "captioner", "Drop a picture"
     sources = REGISTRY
     operations = ("caption",)
     reads, label_type = PICTURES, CAPTIONS
@@ -162,7 +168,7 @@ class CaptionTask(TranslationTask):
                 "config.model.architecture=transformer"
             )
         model = build_model(ModelConfig(1, tokenizer.vocab_size, **model_fields(settings)))
-        check_positions(1 + reader.grid**2, model.config.max_length)
+        check_positions(PICTURE, 1 + reader.grid**2, model.config.max_length)
         return Captioner(model, reader, tokenizer, self.config.decode)
 
     def _mixture(self) -> None:
@@ -182,24 +188,17 @@ class CaptionTask(TranslationTask):
         save_tokenizer(workdir / TOKENIZER, corpus.target_tokenizer)
         held_out.save(workdir, corpus.items, corpus.pixels)
 
-    def describe(self) -> list[str]:
-        corpus = self.text.corpus
-        sizes = {"train": len(corpus.target), **{s: len(part) for s, part in corpus.items.items()}}
-        counts = ", ".join(f"{split} {count:,}" for split, count in sizes.items())
-        too_long = f" ({corpus.too_long:,} of more than data.max_tokens are left out)"
-        pairs = self.decoded_pairs("validation", final=False)
-        return [
-            f"captions: {counts}{too_long * bool(corpus.too_long)}; "
-            f"vocabulary {corpus.target_tokenizer.vocab_size}",
-            describe_plan(self.plan),
-            pair_scores.choose_tokenizer(self.config.evaluate, (p.target for p in pairs))[1],
-        ]
+    def notes(self) -> list[str]:
+        references = (pair.target for pair in self.decoded_pairs("validation", final=False))
+        return [pair_scores.choose_tokenizer(self.config.evaluate, references)[1]]
 
     def data_summary(self) -> dict[str, Any]:
         corpus = self.text.corpus
-        sizes = {"train": corpus.target, **corpus.items}
+        parts = {"train": corpus.target, **corpus.items}
+        splits = {split: {"captions": len(part)} for split, part in parts.items()}
+        splits["train"]["left out, longer than data.max_tokens"] = corpus.too_long
         return {
-            "splits": {split: {"captions": len(part)} for split, part in sizes.items()},
+            "splits": splits,
             "oov_rate": 0.0,
             "vocabulary": {"captions": corpus.target_tokenizer.vocab_size},
             **plan_summary(self.plan),

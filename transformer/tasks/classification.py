@@ -15,16 +15,17 @@ from jaxtyping import Float, UInt8
 from transformer.analysis.snapshots import HeadSnapshots, divide
 from transformer.data import held_out
 from transformer.data.encode import TOKENIZER
-from transformer.data.labelled.sources import REGISTRY, open_labelled
-from transformer.data.labelled.texts import (
+from transformer.data.labelled import (
+    REGISTRY,
     LabelledBatch,
     LabelledPlan,
     encode_labelled,
+    open_labelled,
     prepare_labelled,
 )
 from transformer.data.pairs import Labelled
 from transformer.data.tokenizer import load_tokenizer, save_tokenizer
-from transformer.errors import RunError, UserError
+from transformer.errors import UserError
 from transformer.files import Each, read_json, write_json
 from transformer.inference.base import Params, Variables
 from transformer.inference.classifier import ClassPredictor, TextClassifier
@@ -36,7 +37,7 @@ from transformer.model.losses import TokenSums, class_cross_entropy, repeat_rows
 from transformer.tasks.base import (
     LABELLED,
     Task,
-    describe_plan,
+    check_positions,
     initial_folder,
     model_fields,
     plan_sizes,
@@ -73,7 +74,7 @@ class LabelledText(NamedTuple):
 class ClassificationTask(Task):
     """Trains and scores a classifier; see `tasks.base.Task` for inherited members."""
 
-    unit = "texts"
+    unit, noun = "texts", "text"
     model_noun, invitation = "classifier", "Type to classify"
     sources = REGISTRY
     metrics = "classes"
@@ -151,12 +152,8 @@ class ClassificationTask(Task):
         model_config = ModelConfig(vocab_size, vocab_size, **fields)
         check_names(model_config)
         network = Classifier(model_config, num_classes, model.pooling)
-        limit, tokens = network.max_positions, self.config.data.max_tokens
-        if limit is not None and tokens > limit:
-            raise RunError(
-                f"data.max_tokens={tokens} is more than the model.max_length={limit} positions "
-                f"that are learned: set config.model.max_length={tokens}"
-            )
+        tokens = self.config.data.max_tokens
+        check_positions(f"data.max_tokens={tokens}", tokens, network.max_positions)
         return network
 
     def make_plan(self) -> Any:
@@ -299,21 +296,6 @@ class ClassificationTask(Task):
         write_json(workdir / LABELS, labels)  # in the order of class numbers
         write_json(workdir / WEIGHTS, dict(zip(labels, weights, strict=True)))
         held_out.save(workdir, self.text.held_out, self.text.pixels)
-
-    def describe(self) -> list[str]:
-        texts, tokenizer = self.text.train, self.text.tokenizer
-        splits = {"train": texts, **self.text.encoded}
-        limit = self.config.data.max_tokens
-        lines = [
-            *self.text.source.describe(),
-            f"{texts.unknown_fraction:.3%} unknown tokens; vocabulary {tokenizer.vocab_size}",
-            *texts.describe_unknown(),
-            describe_plan(self.plan),
-        ]
-        if any(encoded.cut for encoded in splits.values()):
-            counts = ", ".join(f"{encoded.cut:,} of {split}" for split, encoded in splits.items())
-            lines.append(f"cut to the first {limit} tokens: {counts} texts")
-        return lines + [f"  {text['class']}: {text['tokens']}" for text in self._preview()]
 
     def data_summary(self) -> dict[str, Any]:
         encoded = {"train": self.text.train, **self.text.encoded}

@@ -5,7 +5,6 @@ import itertools
 import logging
 import math
 import re
-from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,19 +13,19 @@ import numpy as np
 
 from transformer.analysis.snapshots import READABLE, HeadSnapshots, batch_rows, kept_first
 from transformer.data import held_out
-from transformer.data.documents.packing import (
+from transformer.data.documents import (
+    REGISTRY,
     Documents,
     TextBatch,
     TextPlan,
     encode_text,
+    open_documents,
     pack_rows,
     prepare_text,
 )
-from transformer.data.documents.sources import REGISTRY, open_documents
 from transformer.data.encode import TOKENIZER
-from transformer.data.parallel import sources as parallel
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
-from transformer.errors import RunError, UserError
+from transformer.errors import UserError
 from transformer.inference.base import Params
 from transformer.inference.generator import Generator
 from transformer.metrics.tokens import add, summarize
@@ -35,6 +34,7 @@ from transformer.model.config import ModelConfig
 from transformer.tasks.base import (
     DOCUMENTS,
     TokenTask,
+    check_positions,
     initial_folder,
     model_fields,
 )
@@ -60,9 +60,9 @@ class LanguageText(NamedTuple):
 class LanguageModelTask(TokenTask):
     """Trains and scores a language model; see `tasks.base.Task` for inherited members."""
 
-    unit = "tokens"
+    unit, noun = "tokens", "segment"
     model_noun, invitation = "language model", "Type to continue"
-    sources = ChainMap[str, Any](REGISTRY, parallel.REGISTRY)
+    sources = REGISTRY
     metrics = "texts"
     operations = ("generate", "score")
     reads = DOCUMENTS
@@ -118,13 +118,8 @@ class LanguageModelTask(TokenTask):
         config = self.config
         fields = {**model_fields(config.model), "num_encoder_layers": 0}
         model = build_model(ModelConfig(tokenizer.vocab_size, tokenizer.vocab_size, **fields))
-        limit, context = model.max_positions, config.data.context
-        if limit is not None and context > limit:
-            raise RunError(
-                f"data.context={context} is more than the model.max_length={limit} positions that "
-                f"are learned: set config.model.max_length={context}"
-            )
-        whole = config.data.documents == "file"
+        context, whole = config.data.context, config.data.documents == "file"
+        check_positions(f"data.context={context}", context, model.max_positions)
         return Generator(model, tokenizer, config.decode, context, whole)
 
     def make_plan(self) -> TextPlan:
@@ -214,20 +209,10 @@ class LanguageModelTask(TokenTask):
         save_tokenizer(workdir / TOKENIZER, self.text.tokenizer)
         held_out.save(workdir, self.text.documents)
 
-    def describe(self) -> list[str]:
-        plan, text = self.plan, self.text.train
-        tokens = len(text.store.tokens)
-        what = "running text" if text.whole else f"{text.documents:,} documents"
-        others = ", ".join(f"{len(t.store.tokens):,} {s}" for s, t in self.text.held_out.items())
-        ids, (rows, length) = text.store.tokens[:24], plan.shape
-        return [
-            f"{what}: {tokens:,} tokens to train on, {others}; {text.unknown / tokens:.3%} "
-            f"unknown; vocabulary {self.text.tokenizer.vocab_size}, {text.bytes / tokens:.2f} "
-            "bytes per token",
-            *text.describe_unknown(),
-            f"{plan.epoch_length} batches per epoch, of {rows} x {length} tokens",
-            f"  {' '.join(self.text.tokenizer.pieces(ids))} ...".replace("\n", "⏎"),
-        ]
+    def notes(self) -> list[str]:
+        text = self.text.train
+        start = " ".join(self.text.tokenizer.pieces(text.store.tokens[:24])).replace("\n", "⏎")
+        return [f"the text begins: {start} ..."]
 
     def data_summary(self) -> dict[str, Any]:
         plan, text = self.plan, self.text.train

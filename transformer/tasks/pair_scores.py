@@ -14,7 +14,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.data.characters import canonicalize
-from transformer.data.cleaning.rules import scripts_of
+from transformer.data.cleaning import scripts_of
 from transformer.data.held_out import COPY_PREFIX
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import MODIFIERS, copied, draw_name, modify, typos

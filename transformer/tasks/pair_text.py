@@ -12,8 +12,7 @@ from transformer.analysis.alignment import GoldLinks, words_of_text
 from transformer.analysis.snapshots import HeadSnapshots, LinkedPair, divide
 from transformer.data.batches import BatchPlan
 from transformer.data.characters import word_ends
-from transformer.data.cleaning.rules import check_kept
-from transformer.data.cleaning.survey import pair_hash, undirected
+from transformer.data.cleaning import check_kept
 from transformer.data.corpora import (
     CorpusSettings,
     corpora_of,
@@ -23,7 +22,6 @@ from transformer.data.corpora import (
     symbols_of,
 )
 from transformer.data.encode import Restartable
-from transformer.data.files.rows import listed
 from transformer.data.held_out import splits_held_out
 from transformer.data.pairs import SPLITS, Pair, canonical
 from transformer.data.parallel.corpus import SIDES, Corpus, encode_corpora, prepare_corpus
@@ -32,11 +30,13 @@ from transformer.data.parallel.training_pairs import (
     Hashes,
     TrainingPairs,
     fingerprints_of,
+    pair_hash,
     read_training_pairs,
+    undirected,
 )
 from transformer.inference.segments import measure_lines, source_language
 from transformer.inference.translator import Translator
-from transformer.tasks.base import describe_plan, plan_summary, refuse_empty
+from transformer.tasks.base import plan_summary, refuse_empty
 
 PREVIEW = 3  # training pairs
 WORD_TOKENIZER = "word"  # this kind of tokenizer needs no symbols: a tag is a word
@@ -87,7 +87,7 @@ def read_text(
         with naming(corpus):
             splits = opened[corpus.name]
             text = read_training_pairs(splits["train"], corpus.data, _scored(splits), earlier)
-            texts.append(_own(text, corpus, held_out))
+            texts.append(_not_held_out(text, corpus, held_out))
     symbols = () if tokenizer.kind == WORD_TOKENIZER else symbols_of(data)
     joined = _join(corpora, opened)
     return joined, encode_corpora(texts, data, tokenizer, folder, symbols, initial)
@@ -97,19 +97,20 @@ def _join(
     corpora: Sequence[CorpusSettings], opened: Mapping[str, Mapping[str, Iterable[Pair]]]
 ) -> dict[str, Iterable[Pair]]:
     """Returns the pairs of all corpora and of each corpus, by split."""
-    found: dict[str, Iterable[Pair]] = {}
+    pairs: dict[str, Iterable[Pair]] = {}
     for split in next(iter(opened.values())):
         parts = [_oriented(opened[corpus.name][split], corpus) for corpus in corpora]
-        found |= {part_name(split, c.name): own for c, own in zip(corpora, parts, strict=True)}
-        found[split] = Restartable(lambda parts=parts: itertools.chain(*parts))
-    return found
+        names = (part_name(split, corpus.name) for corpus in corpora)
+        pairs |= zip(names, parts, strict=True)
+        pairs[split] = Restartable(lambda parts=parts: itertools.chain(*parts))
+    return pairs
 
 
 def _open(data: ConfigDict, earlier: Hashes | None) -> Mapping[str, Iterable[Pair]]:
     """Returns the splits of a source; validation and test are canonical and not empty."""
     pairs = {
-        split: own if split == "train" else [*map(canonical, own)]
-        for split, own in open_source(data, earlier).items()
+        split: part if split == "train" else [*map(canonical, part)]
+        for split, part in open_source(data, earlier).items()
     }
     refuse_empty(_scored(pairs))
     return pairs
@@ -119,15 +120,15 @@ def _scored(splits: Mapping[str, Iterable[Pair]]) -> dict[str, Iterable[Pair]]:
     return {split: splits[split] for split in SPLITS[1:]}
 
 
-def _own(text: TrainingPairs, corpus: CorpusSettings, held_out: Hashes) -> TrainingPairs:
+def _not_held_out(text: TrainingPairs, corpus: CorpusSettings, held_out: Hashes) -> TrainingPairs:
     """Returns a training text without held-out pairs, as the model reads it."""
     unread = np.isin(undirected(text.hashes), held_out)
     pairs = _oriented(Restartable(lambda: itertools.compress(text.cleaned, ~unread)), corpus)
     report = text.report.without(held_out=int(unread.sum()))
     check_kept(report)
     reports = {
-        part_name(split, corpus.name): own._replace(repeated=0)
-        for split, own in text.held_out.items()
+        part_name(split, corpus.name): part._replace(repeated=0)
+        for split, part in text.held_out.items()
     }
     fingerprints = fingerprints_of(pairs)
     return TrainingPairs(pairs, report, fingerprints, reports, text.hashes[~unread])
@@ -153,23 +154,23 @@ def _orient(pair: Pair, corpus: CorpusSettings) -> Pair:
 # -- description and statistics
 
 
-def describe(config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> list[str]:
-    """Returns the lines of `Task.describe`; pairs are given by split and, with corpora, by part."""
-    lines = [
-        *_kept(config.data, pairs, corpus, plan),
-        *(line for split, own in corpus.held_out.items() for line in own.describe(split)),
-        f"{corpus.unknown_fraction:.3%} unknown tokens; vocabularies: "
-        f"{corpus.source_tokenizer.vocab_size} source, "
-        f"{corpus.target_tokenizer.vocab_size} target"
-        + (" (the same)" if config.tokenizer.joint else "")
-        + _symbols(corpus),
-        *corpus.describe_unknown(),
-        *describe_draws(corpus),
-        describe_plan(plan),
-    ]
-    for example in _preview(config.data, pairs, corpus):
-        lines += [f"  {example['source']}", f"  -> {example['target']}"]
-    return lines
+def describe_pairs(data: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> list[str]:
+    """Returns the lines of `Task.notes` about pairs, by split and, with several corpora, by part.
+
+    They have the pairs that cleaning kept and that were held out before, the faults of held-out
+    text, and the sampling of training pairs.
+    """
+    if corpora := corpora_of(data):
+        total = sum(plan.drawn)
+        kept = [
+            f"{each.name}: {report}{_held_out_before(each.data, pairs, each.name)}; {drawn:,} of "
+            f"the {total:,} pairs of an epoch ({drawn / total:.1%})"
+            for each, report, drawn in zip(corpora, corpus.reports, plan.drawn, strict=True)
+        ]
+    else:
+        kept = [f"{corpus.report}{_held_out_before(data, pairs, '')}"]
+    faults = [line for split, part in corpus.held_out.items() for line in part.describe(split)]
+    return [*kept, *faults, *describe_draws(corpus)]
 
 
 def summary(
@@ -207,34 +208,16 @@ def summary(
 
 def _corpora(data: ConfigDict, corpus: Corpus, plan: BatchPlan) -> dict[str, Any]:
     """Returns the statistics of each of several corpora."""
-    found = {
-        own.name: {
+    counts = {
+        each.name: {
             "read": report.total,
             "kept": report.kept,
             "dropped": report.dropped,
             "drawn": drawn,
         }
-        for own, report, drawn in zip(corpora_of(data), corpus.reports, plan.drawn, strict=False)
+        for each, report, drawn in zip(corpora_of(data), corpus.reports, plan.drawn, strict=False)
     }
-    return {"corpora": found} if found else {}
-
-
-def _kept(data: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> list[str]:
-    """Returns lines with the numbers of pairs that were kept, held out before, and drawn."""
-    corpora = corpora_of(data)
-    if not corpora:
-        return [f"{corpus.report}{_held_out_before(data, pairs, '')}"]
-    total = sum(plan.drawn)
-    return [
-        f"{own.name}: {report}{_held_out_before(own.data, pairs, own.name)}; {drawn:,} of the "
-        f"{total:,} pairs of an epoch ({drawn / total:.1%})"
-        for own, report, drawn in zip(corpora, corpus.reports, plan.drawn, strict=True)
-    ]
-
-
-def _symbols(corpus: Corpus) -> str:
-    symbols = corpus.source_tokenizer.symbols
-    return f"; symbols: {listed(map(repr, symbols))}" if symbols else ""
+    return {"corpora": counts} if counts else {}
 
 
 def describe_draws(corpus: Corpus) -> list[str]:
@@ -243,11 +226,7 @@ def describe_draws(corpus: Corpus) -> list[str]:
         return []
     tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))
     growth = corpus.sampler.drawn.sum() / corpus.sampler.planned_draws / tokens
-    changes = ", ".join(f"{fraction:.1%} {name}" for name, fraction in corpus.modified.items())
-    return [
-        f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"
-        + (f"; modified: {changes}" if changes else "")
-    ]
+    return [f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"]
 
 
 def _held_out_before(data: ConfigDict, pairs: Pairs, name: str) -> str:
@@ -294,9 +273,9 @@ def snapshot_of_pairs(
     numbers = [i for texts in parts.texts for i in texts]
     written = translator.target_tokenizer.pieces
     tokens = [(translator.source_names(sources[i]), ["<s>", *written(targets[i])]) for i in numbers]
-    chosen = [pairs[i] for i in numbers]
-    first = min(first, len(chosen))  # excludes rows of padding
-    linked = [] if any(pair.alignment is None for pair in chosen) else _linked(translator, chosen)
+    chosen, first = [pairs[i] for i in numbers], min(first, len(numbers))  # no rows of padding
+    has_links = bool(chosen) and all(pair.alignment is not None for pair in chosen)
+    linked = _linked(translator, chosen) if has_links else []
     return HeadSnapshots(translator.batch_attention, batches, tokens[:first], linked)
 
 

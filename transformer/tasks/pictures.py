@@ -15,7 +15,7 @@ from transformer.analysis import pointing
 from transformer.data import held_out
 from transformer.data.characters import PUNCTUATION
 from transformer.data.encode import TOKENIZER, make_tokenizer
-from transformer.data.labelled.texts import LabelledBatch
+from transformer.data.labelled import LabelledBatch
 from transformer.data.pictures.patches import EncodedPictures, PicturePlan, encode_pictures
 from transformer.data.pictures.sources import (
     ANSWERS,
@@ -26,7 +26,6 @@ from transformer.data.pictures.sources import (
     open_pictures,
 )
 from transformer.data.tokenizer import Tokenizer, load_tokenizer
-from transformer.errors import RunError
 from transformer.inference.base import Params
 from transformer.inference.pictures import PictureClassifier
 from transformer.model.architecture import Network
@@ -37,7 +36,7 @@ from transformer.model.losses import TokenSums
 from transformer.model.vision.augment import augment, mix
 from transformer.tasks.base import (
     PICTURES,
-    describe_plan,
+    check_positions,
     initial_folder,
     model_fields,
     plan_summary,
@@ -50,11 +49,14 @@ from transformer.tasks.classification import (
     load_labels,
 )
 
+# The name of an input in messages.
+PICTURE = "a picture, with its class token and its question if it has one,"
+
 
 class PictureTask(ClassificationTask):
     """Trains and scores a classifier of pictures; see `tasks.base.Task` for inherited members."""
 
-    unit = "pictures"
+    unit, noun = "pictures", "picture"
     model_noun, invitation = "classifier of pictures", "Drop a picture"
     sources = REGISTRY
     reads, label_type = PICTURES, CLASSES
@@ -182,18 +184,8 @@ class PictureTask(ClassificationTask):
     def train_tokens(self) -> dict[str, int]:
         return {}
 
-    def describe(self) -> list[str]:
-        tokenizer = self.text.tokenizer
-        splits = {"train": self.text.train, **self.text.encoded}
-        sizes = ", ".join(
-            f"{split} {len(each.picture_store.patches):,}" for split, each in splits.items()
-        )
-        words = f"; vocabulary {tokenizer.vocab_size}" if tokenizer else ""
-        return [
-            *self.text.source.describe(self.unit),
-            f"different pictures: {sizes}{words}",
-            describe_plan(self.plan),
-        ]
+    def notes(self) -> list[str]:
+        return []
 
     def data_summary(self) -> dict[str, Any]:
         tokenizer = self.text.tokenizer
@@ -217,7 +209,7 @@ class PictureTask(ClassificationTask):
 class QuestionTask(PictureTask):
     """Answers questions about pictures; an answer is a class."""
 
-    unit = "questions"
+    unit, noun = "questions", "question"
     model_noun, invitation = "model of pictures and questions", "Ask about a picture"
     label_type = ANSWERS
 
@@ -238,18 +230,8 @@ def make_picture_network(
     check_names(encoder)
     network = Classifier(encoder, num_classes, model.pooling)
     grid = encoder.picture_size // encoder.patch_size
-    check_positions(1 + grid**2 + words, network.max_positions)
+    check_positions(PICTURE, 1 + grid**2 + words, network.max_positions)
     return network, encoder
-
-
-def check_positions(positions: int, limit: int | None) -> None:
-    """Raises RunError if a picture with its question needs more positions than the model has."""
-    if limit is not None and positions > limit:
-        raise RunError(
-            f"a picture, with its class token and perhaps a question of data.max_tokens, has "
-            f"{positions} positions, more than model.max_length={limit}: set "
-            f"config.model.max_length={positions}"
-        )
 
 
 def read_held_out(folder: Path, labels: Sequence[str] | None) -> Iterator[dict[str, Any]]:

@@ -22,7 +22,7 @@ from transformer.data.parallel import sources, training_pairs
 from transformer.data.parallel.corpus import tokenizer_names
 from transformer.data.parallel.training_pairs import Hashes
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
-from transformer.errors import RunError, UserError
+from transformer.errors import UserError
 from transformer.inference.base import Params, Variables
 from transformer.inference.segments import Segmenter
 from transformer.inference.translator import Translation, Translator
@@ -30,7 +30,14 @@ from transformer.metrics.tokens import add, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks import pair_scores, pair_text
-from transformer.tasks.base import PAIRS, TokenTask, initial_folder, model_fields, plan_sizes
+from transformer.tasks.base import (
+    PAIRS,
+    TokenTask,
+    check_positions,
+    initial_folder,
+    model_fields,
+    plan_sizes,
+)
 from transformer.tasks.pair_scores import cut_line, find_translations
 
 logger = logging.getLogger(__name__)
@@ -52,7 +59,7 @@ class TranslationText(NamedTuple):
 class TranslationTask(TokenTask):
     """Trains and scores a translator; see `tasks.base.Task` for inherited members."""
 
-    unit = "target tokens"
+    unit, noun = "target tokens", "sentence"
     model_noun, invitation = "translator", "Type to translate"
     sources = sources.REGISTRY
     metrics = "translations"
@@ -132,12 +139,7 @@ class TranslationTask(TokenTask):
             sampler=corpus.sampler,
         )
         length, limit = plan.buckets[-1].length, self.predictor.model.max_positions
-        if limit is not None and length > limit:
-            raise RunError(
-                f"a training sentence has {length} tokens, more than the "
-                f"model.max_length={limit} learned positions: raise "
-                "config.model.max_length, or lower config.data.max_tokens"
-            )
+        check_positions("the longest training sentence", length, limit)
         return plan
 
     def _mixture(self) -> Mixture | None:
@@ -306,12 +308,12 @@ class TranslationTask(TokenTask):
         held_out.save(workdir, {part: self.text.pairs[part] for part in parts})
         training_pairs.save_hashes(workdir, corpus.hashes, self.text.earlier)
 
-    def describe(self) -> list[str]:
+    def notes(self) -> list[str]:
         pairs = self.text.pairs
         references = (pair.target for pair in pairs["validation"])
         cut = [cut_line(list(pairs[split]), self.predictor, split) for split in self.splits]
         return [
-            *pair_text.describe(self.config, pairs, self.text.corpus, self.plan),
+            *pair_text.describe_pairs(self.config.data, pairs, self.text.corpus, self.plan),
             pair_scores.choose_tokenizer(self.config.evaluate, references)[1],
             *filter(None, cut),
         ]

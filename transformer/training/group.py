@@ -44,7 +44,7 @@ class Group:
         self.leads, self.signals = index == 0, StopSignals()
         self._talks = self._meetings = 0  # counts so far, equal in all processes
         self._alive = math.inf  # time of the last progress, while progress is expected
-        self._programs: list[Future[None]] = []  # programs that all processes have begun to use
+        self._programs: list[Future[Any]] = []  # programs that all processes have begun to use
 
     @property
     def _store(self) -> Any:
@@ -151,7 +151,7 @@ class Group:
         self._meet(PREPARATION)
         return results[0]
 
-    def begin(self, wait: Callable[[Future[None]], None], ready: Future[None]) -> None:
+    def begin(self, wait: Callable[[Future[Any]], None], ready: Future[Any]) -> None:
         """Calls `wait(ready)` for a program, which several processes begin to use together.
 
         On CPUs, a reduction fails if a process is 30 seconds late. A signal stops all processes.

@@ -16,7 +16,7 @@ from transformer.metrics.tokens import add, from_list, to_list
 from transformer.model.losses import TokenSums
 from transformer.signals import StoppedError
 from transformer.training.group import Group
-from transformer.training.placement import SingleRun, StepQueue, VmappedRuns
+from transformer.training.placement import SingleRun, VmappedRuns, wait_for_earlier
 from transformer.training.programs import StepPrograms, look_ahead
 from transformer.training.progress import Progress, mean_of, parameter_counts
 from transformer.training.run import TrainingRun
@@ -95,7 +95,7 @@ class Trainer:
             lead.warn()
         like, ahead = self.placement.like(lead.state_shapes()), lead.config.data.prefetch
 
-        def prepare(batch: Any) -> Future[None]:
+        def prepare(batch: Any) -> Future[Any]:
             return self.train_step.prepare(batch, lambda: self._arguments(like, batch))
 
         if ahead:  # the first program compiles while the states are initialised or restored
@@ -143,27 +143,27 @@ class Trainer:
         return steps.pop(), states
 
     def _loop(
-        self, state: TrainState, step: int, coming: Iterator[tuple[Any, Future[None]]]
+        self, state: TrainState, step: int, coming: Iterator[tuple[Any, Future[Any]]]
     ) -> bool:
         """Trains until the end or a signal; returns whether the end was reached."""
-        lead, queue = self.runs[0], StepQueue()
+        lead = self.runs[0]
         self._since = time.monotonic()  # start of the time that is not counted yet
         with Progress(lead.total_steps, step, lead.task.unit) as self._progress:
             try:
                 if not step and self.on_start:
                     start = functools.partial(self.on_start, self.placement.whole(state.params))
-                    self.group.agree_or_stop(self._try, start, "evaluation of the first weights")
+                    self.group.agree_or_stop(self._work, "evaluation of the first weights", start)
                     del start  # its parameters may be a copy
                 while self._decide(state, step):
                     batch, ready = next(coming)
                     self.group.begin(self._await, ready)
                     state, sums = self.train_step(*self._arguments(state, batch))
                     self._pending.append(sums)
-                    queue.wait(self._pending)
+                    wait_for_earlier(self._pending)
                     step += 1
                     self._spend(steps=1)
                     self.group.alive()
-                    self._progress.step(step, self.runs[self._active[0]].seconds_left())
+                    self._progress.step(step)
             except StoppedError:
                 self._save(state, step, self._active)
         self.group.agree(lambda: [run.checkpoints.wait() for run in self.runs])
@@ -211,12 +211,10 @@ class Trainer:
         counts = jax.device_get((state.consecutive_nonfinite, state.nonfinite_steps))
         return np.reshape(counts, (2, -1)).T.tolist()
 
-    def _await(self, ready: Future[None]) -> None:
+    def _await(self, ready: Future[Any]) -> None:
         """Waits for the program of the next batch; a signal leaves the state unchanged."""
         if not ready.done():
-            with self._progress.busy("compiling"):
-                self.group.signals.wait_for(ready.result, self._progress.tick)
-            self._spend()
+            self._work("compiling", ready.result)
         ready.result()
 
     def _log(self, state: TrainState, step: int) -> None:
@@ -259,45 +257,30 @@ class Trainer:
         self._spend()
 
     def _evaluate(self, params: Any, step: int, due: Sequence[int]) -> list[int]:
-        """Scores the validation set; returns the due runs that take the next step.
-
-        If an evaluation fails, for example out of memory, the step has no scores.
-        """
+        """Scores the validation set; returns the due runs that take the next step."""
         chosen = [self.runs[i] for i in due]
         for run in chosen:
             run.checkpoints.wait()
         self._spend()
-        stops = False
-        evaluate = functools.partial(self.placement.evaluate, chosen[0].task, params)
-        scores = self._try(evaluate, f"evaluation at step {step}")
-        if scores is not None:
-            self._write_snapshot(step, params)
-            numbers = [self.runs[i].record(step, scores[i]) for i in due]
-            self._progress.note(step, mean_of(numbers))
-            stops = self.on_evaluation(step, numbers[0])
+        task = chosen[0].task
+        evaluate = functools.partial(self.placement.evaluate, task, params)
+        scores = self._work(f"evaluation at step {step}", evaluate)
+        if self.snapshots and len(self.runs) == 1:
+            snapshot = functools.partial(task.snapshot, params)
+            chosen[0].write_snapshot(step, self._work(f"snapshot at step {step}", snapshot))
+        numbers = [self.runs[i].record(step, scores[i]) for i in due]
+        self._progress.note(step, mean_of(numbers))
+        stops = self.on_evaluation(step, numbers[0])
         # Uses the recorded time; if the limit passed only after that, one more step is due.
         going = [i for i in due if not stops and not self.runs[i].ended(step)]
         self._spend()
         return going
 
-    def _write_snapshot(self, step: int, params: Any) -> None:
-        """Writes the attention snapshot of a single run, if requested."""
-        if self.snapshots and len(self.runs) == 1:
-            work = functools.partial(self.runs[0].task.snapshot, params)
-            if snapshot := self._try(work, f"snapshot at step {step}"):
-                self.runs[0].write_snapshot(step, snapshot)
-
-    def _try(self, work: Callable[[], Any], what: str) -> Any:
-        """Returns the result of `work`, or None if it fails, except for user errors."""
+    def _work(self, what: str, work: Callable[[], Any]) -> Any:
+        """Returns the result of `work()`, in another thread, so that a signal need not wait."""
         try:
             with self._progress.busy(what):
                 return self.group.signals.wait_for(work, self._progress.tick)
-        except (StoppedError, UserError):
-            raise
-        except Exception as error:
-            why = f"{type(error).__name__}: " + (str(error).strip().splitlines() or [""])[0][:200]
-            logger.warning(f"{what} failed, and training continues: {why}")
-            return None
         finally:
             self._spend()
 
@@ -312,7 +295,6 @@ class Trainer:
 
     def _say_end(self, state: TrainState, step: int) -> bool:
         if self.stop_signal is not None:
-            self.group.signals.wait_for_answer()
             saved = f"saved step {step}" if step else "nothing was trained yet"
             logger.info(
                 f"{signals.name(self.stop_signal)}: {saved}; start the same command again to resume"

@@ -5,7 +5,6 @@ One run's batches and arrays are divided among the devices; several runs are one
 
 import functools
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,11 +15,14 @@ from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer.data.buckets import Part, Plan
-from transformer.mesh import layout, make_mesh, refuse_mesh
+from transformer.errors import UserError
+from transformer.mesh import layout, make_mesh, mesh_sizes
 from transformer.model.losses import ROWS_AXES
 from transformer.tasks.base import Task
 from transformer.training.programs import StepPrograms
 from transformer.training.step import TrainState, TrainStep
+
+MAX_AHEAD = 4  # steps that the host may be ahead of the devices
 
 
 class SingleRun:
@@ -174,7 +176,11 @@ class VmappedRuns:
     """
 
     def __init__(self, devices: Sequence[Any], count: int, sizes: str = "auto"):
-        refuse_mesh(sizes)
+        if mesh_sizes(sizes):
+            raise UserError(
+                f"config.train.mesh={sizes} is for runs that train one after another: set "
+                "config.sweep.parallel=sequential, or config.train.mesh=auto"
+            )
         on_each = math.ceil(count / len(devices))
         used = math.ceil(count / on_each)
         mesh = Mesh(np.array(devices)[:used], ("runs",))
@@ -236,28 +242,13 @@ def _update_unless_ended(update: Callable) -> Callable:
     return update_unless_ended
 
 
-class StepQueue:
-    """Lets the host run ahead of the devices by many short steps, but not by long ones.
+def wait_for_earlier(results: Sequence[Any]) -> None:
+    """Waits for the step before the last `MAX_AHEAD` ones, given the results of all steps.
 
-    A signal has to wait for all steps in progress.
+    Each unfinished step holds memory, and a signal has to wait for all of them.
     """
-
-    MAX_ACTIVE = 32
-    SHORT, LONG = 0.05, 1.0  # seconds
-
-    def __init__(self):
-        self._ahead = 1
-
-    def wait(self, results: Sequence[Any]) -> None:
-        """Waits for an earlier step, given the results of all steps up to the last one."""
-        if len(results) > self._ahead:
-            start = time.monotonic()
-            jax.block_until_ready(results[-1 - self._ahead])
-            seconds = time.monotonic() - start
-            if seconds > self.SHORT:
-                self._ahead = 0 if seconds > self.LONG else 1
-            else:
-                self._ahead = min(self.MAX_ACTIVE, 2 * self._ahead or 1)
+    if len(results) > MAX_AHEAD:
+        jax.block_until_ready(results[-1 - MAX_AHEAD])
 
 
 def prefetch(count: int, make: Callable[[int], Any], first: int) -> Iterator[Any]:

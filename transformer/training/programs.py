@@ -34,7 +34,7 @@ class StepPrograms:
         self.gradient = jax.jit(gradient, out_shardings=sharding)
         self.update = jax.jit(update, out_shardings=updated, donate_argnums=0)
         self._sharding = sharding
-        self._ready: dict[Hashable, Future[None]] = {}
+        self._ready: dict[Hashable, Future[Any]] = {}
         self._tracing, self._updating = threading.Lock(), threading.Lock()
         self._compiling = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
 
@@ -43,7 +43,7 @@ class StepPrograms:
         gradient_and_sums = self.gradient(state.params, state.step, batch, hparams)
         return self.update(state, *gradient_and_sums, hparams, *others)
 
-    def prepare(self, batch: Any, arguments: Callable[[], tuple]) -> Future[None]:
+    def prepare(self, batch: Any, arguments: Callable[[], tuple]) -> Future[Any]:
         """Starts to compile for batches of this shape, unless that was done before.
 
         Args:
@@ -54,18 +54,9 @@ class StepPrograms:
         """
         shapes = tuple(x.shape for x in jax.tree.leaves(batch))
         if shapes not in self._ready:
-            self._ready[shapes] = ready = Future()
             like = jax.tree.map(_shape_like, arguments())
-            signals.call_aside(lambda: self._compile_for(ready, like))
+            self._ready[shapes] = signals.call_aside(lambda: self.compile(*like))
         return self._ready[shapes]
-
-    def _compile_for(self, ready: Future[None], arguments: tuple) -> None:
-        try:
-            self.compile(*arguments)
-        except BaseException as error:  # raised in the thread that needs the program
-            ready.set_exception(error)
-        else:
-            ready.set_result(None)
 
     def compile(self, state: Any, batch: Any, hparams: Any, *others: Any) -> tuple[Any, Any]:
         """Returns the compiled gradient and update, which steps with such arguments use."""

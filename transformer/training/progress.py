@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import logging
-import math
 import re
 import statistics
 import sys
@@ -78,7 +77,6 @@ class Progress:
         self._task = self._bar.add_task("train", total=total, completed=start, text="")
         self._first = self._step = start
         self._begin = self._shown = self._since = time.monotonic()
-        self._most = math.inf  # maximum seconds until the run ends
         self._parts: tuple[str, ...] = ()  # about the last log interval, most important first
         self._busy = ""
         self._compiled = False
@@ -90,21 +88,16 @@ class Progress:
     def __exit__(self, *exception) -> None:
         self._bar.stop()
 
-    def step(self, step: int, seconds_left: float = math.inf) -> None:
-        """Shows that a step is done; cheap enough to be called after each step.
-
-        Args:
-          seconds_left: seconds until the run ends in any case.
-        """
-        self._step, self._most = step, seconds_left
-        now = time.monotonic()
+    def step(self, step: int) -> None:
+        """Shows that a step is done; cheap enough to be called after each step."""
+        self._step, now = step, time.monotonic()
         if now - self._shown >= (REFRESH if self._terminal else SILENCE):
             self._show(now, self._parts if self._terminal else ())
 
     def update(self, step: int, values: dict[str, float]) -> None:
         """Shows the numbers of a log interval."""
         speed = f"{values['tokens_per_second']:,.0f} {self._unit}/s"
-        each = _step_duration(values["seconds_per_step"])
+        each = f"{values['seconds_per_step']:.3g} s/step"
         self._step, self._parts = step, (f"loss {values['loss']:.3f}", speed, each)
         more = f"rate {values['learning_rate']:.2e}", f"{values['seconds']:.0f} s"
         self._show(time.monotonic(), self._parts + (() if self._terminal else more))
@@ -143,25 +136,15 @@ class Progress:
 
     def _show(self, now: float, parts: tuple[str, ...]) -> None:
         self._shown = now
-        left = self._time_left(now)
-        shown = "".join(f"  {part}" for part in (*parts, *left))
+        if self._step > self._first:
+            each = (now - self._begin) / (self._step - self._first)
+            seconds = round(each * (self._total - self._step))
+            parts = *parts, f"{datetime.timedelta(seconds=seconds)} left"
+        shown = "".join(f"  {part}" for part in parts)
         if self._terminal:
             self._bar.update(self._task, completed=self._step, text=shown)
         else:
             logger.info(f"step {self._step}/{self._total}{shown}")
-
-    def _time_left(self, now: float) -> tuple[str, ...]:
-        """Returns the time left, by the average time per step, or () before the first step."""
-        if self._step == self._first:
-            return ()
-        each = (now - self._begin) / (self._step - self._first)
-        left = min(each * (self._total - self._step), self._most)
-        return (f"{datetime.timedelta(seconds=round(left))} left",)
-
-
-def _step_duration(seconds: float) -> str:
-    """Returns the duration of a step as text."""
-    return f"{seconds:.2f} s/step" if seconds >= 1 else f"{1000 * seconds:.3g} ms/step"
 
 
 def parameter_counts(params: Mapping[str, Any]) -> dict[str, int]:

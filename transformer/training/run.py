@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import math
 from pathlib import Path
@@ -21,10 +22,9 @@ from transformer.optim.parameters import rules_of
 from transformer.optim.schedules import learning_rate
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.logs import MetricsWriter, snapshot_files, write_snapshot
-from transformer.runs.run import CHECKPOINTS, Run, RunProgress, total_steps
+from transformer.runs.run import CHECKPOINTS, Run, RunProgress, record_run, total_steps
 from transformer.tasks.base import Task
-from transformer.training.start import start_from
-from transformer.training.start_vectors import start_with_vectors
+from transformer.training.start import start_from, start_with_vectors
 from transformer.training.step import TrainState, TrainStep, init_state, make_train_step
 
 logger = logging.getLogger(__name__)
@@ -102,6 +102,18 @@ class TrainingRun(Run):
         """Returns the shapes of a state."""
         return jax.eval_shape(self.fresh_state, self.task.predictor.param_shapes())
 
+    @functools.cached_property
+    def start(self) -> tuple[Any, dict[str, Any]] | None:
+        """The first parameters and their record, if a run or word vectors contribute to them.
+
+        The command reads it before it writes anything, since it raises UserError for a mistake.
+        """
+        train, predictor = self.config.train, self.task.predictor
+        if not (train.init_from or train.source_vectors or train.target_vectors):
+            return None
+        begin = start_from if train.init_from else start_with_vectors
+        return begin(self, predictor, self.fresh_state().params)
+
     def restore(self) -> TrainState:
         """Returns the newest checkpoint's state, and restores the progress saved with it.
 
@@ -117,11 +129,13 @@ class TrainingRun(Run):
             self.saved_step = int(state.step)
             return state
         self.progress, self.saved_step = RunProgress(fingerprint, text_digest=text_digest), 0
-        train = self.config.train
-        if not (train.init_from or train.source_vectors or train.target_vectors):
+        if (start := self.start) is None:
             return fresh
-        start = start_from if train.init_from else start_with_vectors
-        return self.fresh_state(start(self, self.task.predictor, fresh.params))
+        params, record = start
+        del self.start  # the state has a copy
+        if jax.process_index() == 0:
+            record_run(self.folder, **record)
+        return self.fresh_state(params)
 
     def start_writing(self) -> None:
         """Opens the run's metrics for the steps after the newest checkpoint.
@@ -161,8 +175,13 @@ class TrainingRun(Run):
     def warn(self) -> None:
         """Warns of another schedule's learning rate, a long warm-up, or a decay without effect."""
         settings = self.config.optimizer
-        if line := describe_unusual_rate(settings):
-            logger.warning(f"warning: {line}")
+        rate, is_factor = settings.learning_rate, settings.schedule == "noam"
+        if rate < MIN_FACTOR if is_factor else rate > MAX_PEAK and settings.name != "adafactor":
+            meaning = "a factor, usually 1" if is_factor else f"the peak, usually below {MAX_PEAK}"
+            logger.warning(
+                f"warning: config.optimizer.learning_rate={rate:g} is {meaning}, with "
+                f"optimizer.schedule={settings.schedule}"
+            )
         if settings.weight_decay and settings.name == "adam":
             logger.warning(
                 f"warning: optimizer.weight_decay={settings.weight_decay:g} has no effect with "
@@ -175,11 +194,6 @@ class TrainingRun(Run):
                 f"{warmup} of them: set config.optimizer.warmup_steps={max(1, updates // 10)}, or "
                 "train longer"
             )
-
-    def seconds_left(self) -> float:
-        """Returns the seconds that `train.minutes` leaves for the run."""
-        minutes = self.config.train.minutes
-        return max(0.0, minutes * 60 - self.progress.seconds) if minutes else math.inf
 
     def spend(self, seconds: float, steps: int | None = None) -> None:
         """Counts time; `steps` is given if it was spent on training steps."""
@@ -254,24 +268,3 @@ class TrainingRun(Run):
         self._writer.write(step, "validation", {**numbers, "seconds": self.progress.seconds})
         self.checkpoints.record_evaluation(step, numbers, dataclasses.asdict(self.progress))
         return numbers
-
-
-def describe_unusual_rate(settings: ConfigDict) -> str:
-    """Returns a line about a learning rate that only fits another schedule; '' if it fits.
-
-    With Noam it is a factor, otherwise the peak. Adafactor's is relative to the parameters.
-
-    Args:
-      settings: `config.optimizer`.
-    """
-    rate, schedule = settings.learning_rate, settings.schedule
-    if schedule == "noam" and rate < MIN_FACTOR:
-        meaning, fix = "a factor of 1 / sqrt(d_model * warmup_steps), usually 1", "raise"
-    elif schedule != "noam" and rate > MAX_PEAK and settings.name != "adafactor":
-        meaning, fix = "the peak", "lower"
-    else:
-        return ""
-    return (
-        f"optimizer.learning_rate={rate:g} is {meaning}, with optimizer.schedule={schedule}: "
-        f"{fix} config.optimizer.learning_rate"
-    )

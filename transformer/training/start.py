@@ -1,222 +1,133 @@
-"""The run that another run starts from: it is opened and checked, and its weights are loaded."""
+"""Initial parameters from another run, or embeddings from a file of word vectors."""
 
-import contextlib
+import hashlib
+import itertools
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
+from ml_collections import ConfigDict
 
 from transformer.config import flatten, value_of
 from transformer.config.keys import having
+from transformer.data.files.text import read_lines
 from transformer.errors import UserError
 from transformer.inference.base import Params, Predictor
-from transformer.optim.parameters import (
-    ParameterRules,
-    matching,
-    named_leaves,
-    rules_of,
-)
-from transformer.runs import json_files
-from transformer.runs.run import Run
+from transformer.model.classifier import BAG
+from transformer.optim.parameters import matching, named_leaves, rules_of
+from transformer.runs.run import Run, start_line
 from transformer.tasks import REGISTRY
-from transformer.tasks.base import PAIRS, initial_folder
+from transformer.tasks.base import DOCUMENTS, PAIRS, initial_folder
 
 KEY = "config.train.init_from"
-HEAD = "output/"  # the module of a classifier with a column for each class
+FREQUENT = 1000  # first lines: if a file has subwords, some of these lines begin a word
 Flat = Mapping[str, Any]  # arrays by parameter name
 Rows = Mapping[str, Sequence[str]]  # tokens of a table's first rows, by table name
 
 logger = logging.getLogger(__name__)
 
 
-# -- parameters by name, rows of tables by token
-
-
-class Carried(NamedTuple):
-    """Parameters, some of which come from another model.
-
-    Attributes:
-      params: all parameters, by name.
-      loaded: number of values from the other model.
-      new: names of the parameters that kept their initial values.
-      tables: for each table, the number of rows from the other model, and of initial rows.
-    """
-
-    params: dict[str, np.ndarray]
-    loaded: int
-    new: tuple[str, ...]
-    tables: dict[str, tuple[int, int]]
-
-
-def carry(fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, pattern: str) -> Carried:
-    """Returns the `fresh` parameters of a new model, replaced by matching ones of `source`.
-
-    `fresh_rows` and `source_rows` are the tokens that the rows of their tables belong to.
-    """
-    chosen = check_shapes(fresh, source, fresh_rows, source_rows, pattern)
-    params, loaded, tables = dict(fresh), 0, {}
-    for name in chosen:
-        if name in fresh_rows:
-            pieces = fresh_rows[name], source_rows[name]
-            params[name], rows = carry_rows(fresh[name], source[name], *pieces)
-            tables[name] = rows, len(fresh[name]) - rows
-            loaded += rows * (fresh[name].size // len(fresh[name]))
-        else:
-            params[name] = np.asarray(source[name])
-            loaded += params[name].size
-    new = tuple(name for name in fresh if name not in set(chosen))
-    return Carried(params, loaded, new, tables)
-
-
-def carry_rows(
-    fresh: Any, source: Any, fresh_pieces: Sequence[str], source_pieces: Sequence[str]
-) -> tuple[np.ndarray, int]:
-    """Returns a table with another table's rows for shared tokens, and the number of these.
-
-    Further rows, for hashed bigrams, belong to pairs of ids: they are carried over if every old
-    token has kept its id.
-    """
-    place = {piece: i for i, piece in enumerate(source_pieces)}
-    rows = np.array([place.get(piece, -1) for piece in fresh_pieces])
-    shared = np.flatnonzero(rows >= 0)
-    table = np.array(fresh)
-    table[shared] = np.asarray(source)[rows[shared]]
-    further = len(table) - len(rows)
-    if not further or list(fresh_pieces[: len(source_pieces)]) != list(source_pieces):
-        return table, len(shared)
-    table[len(rows) :] = source[len(source_pieces) :]
-    return table, len(shared) + further
-
-
-def check_shapes(
-    fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, pattern: str
-) -> list[str]:
-    """Returns the names that `carry` carries over; only the shapes of the arrays are read."""
-    chosen = matching("train.init_pattern", pattern, dict.fromkeys([*fresh, *source]))
-    wrong = []
-    for name in chosen:
-        here, there = (np.shape(each[name]) if name in each else None for each in (fresh, source))
-        if here and there and name in fresh_rows:
-            further = [x[0] - len(r[name]) for x, r in ((here, fresh_rows), (there, source_rows))]
-            fits = here[1:] == there[1:] and further[0] == further[1]
-        else:
-            fits = here == there
-        if not fits:
-            wrong.append((name, here, there))
-    if not wrong:
-        return chosen
-    name, here, there = wrong[0]
-    more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
-    raise UserError(
-        f"the parameter {name} is {_shape(here)} here and {_shape(there)} in that run{more}: give "
-        "this run's model the keys of that one, or leave it out, as "
-        f"config.train.init_pattern='^(?!{name.partition('/')[0]}/)' does"
-    )
-
-
-def _shape(shape: tuple[int, ...] | None) -> str:
-    if shape is None:
-        return "absent"
-    return " × ".join(map(str, shape)) or "a number"
-
-
-# -- the run that another run starts from
+# -- another run
 
 
 def check_source(run: Run) -> None:
     """Checks the run that this run starts from, unless it has started."""
-    name = run.config.train.init_from
-    if not name:
-        return
-    if Path(name).expanduser().resolve() == run.folder.resolve():
-        raise UserError(
-            f"{KEY}={name} is the folder of this run itself: give the new run a folder of its own, "
-            "or leave the key out to go on with the run"
-        )
-    if not run.step:
+    if run.config.train.init_from and not run.step:
         _open_source(run)
 
 
-def check_fit(run: Run, predictor: Predictor) -> None:
-    """Checks the shapes of the initial parameters before the run folder is created."""
-    if not run.config.train.init_from:
-        return
-    source, pattern = _open_source(run), run.config.train.init_pattern
-    with _naming_source(run, source):
-        other = REGISTRY[source.config.task].without_text(source.config).load(source.folder)
-        _check_classes(pattern, predictor, other)
-        here, there = predictor.param_shapes(), other.param_shapes()
-        check_shapes(
-            named_leaves(here),
-            named_leaves(there),
-            table_rows(predictor, here),
-            table_rows(other, there),
-            pattern,
-        )
-
-
-def start_from(run: Run, predictor: Predictor, fresh: Params) -> Params:
-    """Returns parameters taken from the source as configured; records what was loaded.
+def start_from(run: Run, predictor: Predictor, fresh: Params) -> tuple[Params, dict[str, Any]]:
+    """Returns parameters taken from another run, and their part of the record of `read_run`.
 
     Args:
       predictor: the model to train; `fresh` are its initial parameters.
     """
-    source, pattern = _open_source(run), run.config.train.init_pattern
-    with _naming_source(run, source):
+    config, source = run.config, _open_source(run)
+    differing = _differing_keys(config.model, source.config.model)
+    try:
         trained = source.load_trained()
-        _check_classes(pattern, predictor, trained.predictor)
-        params = trained.variables["params"]
-        carried = carry(
-            named_leaves(jax.device_get(fresh)),
-            named_leaves(jax.device_get(params)),
-            table_rows(predictor, fresh),
-            table_rows(trained.predictor, params),
-            pattern,
+        models = (predictor, fresh), (trained.predictor, trained.variables["params"])
+        ours, theirs = (named_leaves(jax.device_get(params)) for _, params in models)
+        rows, their_rows = (
+            {name: tokens for name, (_, tokens) in named_tables(*model).items()} for model in models
         )
-    if differing := _differing_keys(run, source):
+        params, record = carry(ours, theirs, rows, their_rows, config.train.init_pattern)
+    except UserError as error:
+        keys = f"; that run has {differing}" if differing else ""
+        raise UserError(f"{KEY}={config.train.init_from}: {error}{keys}") from None
+    if differing:
         logger.warning("warning: %s was trained with %s", source.folder, differing)
-    start = _describe_start(carried, fresh, rules_of(run.config.train)) | {
+    rules, sizes = rules_of(config.train), {name: int(np.size(x)) for name, x in params.items()}
+    record |= {
         "folder": str(source.folder.absolute()),
         "steps": list(map(int, trained.steps)),
-    }
-    before = json_files.read_run(run.folder).get("init_from", {})
-    if before | start == before:  # possibly with the scores of these weights
-        start = before
-    if jax.process_index() == 0:
-        json_files.record_run(run.folder, init_from=start)
-    logger.info("%s", json_files.start_line(start))
-    leaves = [jnp.asarray(carried.params[name]) for name in named_leaves(fresh)]
-    return jax.tree.unflatten(jax.tree.structure(fresh), leaves)
-
-
-@contextlib.contextmanager
-def _naming_source(run: Run, source: Run) -> Iterator[None]:
-    """Adds the source and its differing keys to an error."""
-    try:
-        yield
-    except UserError as error:
-        differing = _differing_keys(run, source)
-        keys = f"; that run has {differing}" if differing else ""
-        raise UserError(f"{KEY}={run.config.train.init_from}: {error}{keys}") from None
-
-
-def _describe_start(carried: Carried, fresh: Params, rules: ParameterRules) -> dict[str, Any]:
-    """Returns the record of the start without the source, see `json_files.read_run`."""
-    sizes = {name: int(np.size(x)) for name, x in named_leaves(fresh).items()}
-    return {
         "parameters": sum(sizes.values()),
-        "loaded": carried.loaded,
         "frozen": sum(size for name, size in sizes.items() if rules.is_frozen(name)),
-        "new": list(carried.new),
-        "tables": {
-            name: {"carried": rows, "new": new} for name, (rows, new) in carried.tables.items()
-        },
     }
+    logger.info("%s", start_line(record))
+    return _tree_like(fresh, params), {"init_from": record}
+
+
+def carry(
+    fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, pattern: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the `fresh` parameters of a new model, replaced by matching ones of `source`.
+
+    `fresh_rows` and `source_rows` are the tokens that the rows of their tables belong to; if these
+    differ, rows follow their tokens. The second value has the parts `loaded`, `new` and `tables` of
+    the record, see `read_run`.
+    """
+    names = matching("train.init_pattern", pattern, dict.fromkeys([*fresh, *source]))
+    by_token = {x for x in names if x in fresh_rows and fresh_rows[x] != source_rows.get(x)}
+    _check_shapes(names, by_token, fresh, source)
+    params, loaded, tables = dict(fresh), 0, {}
+    for name in names:
+        if name in by_token:
+            tokens = fresh_rows[name], source_rows[name]
+            params[name], rows = _carry_rows(fresh[name], source[name], *tokens)
+            tables[name] = {"carried": rows, "new": len(fresh[name]) - rows}
+            loaded += rows * (fresh[name].size // len(fresh[name]))
+        else:
+            params[name] = np.asarray(source[name])
+            loaded += params[name].size
+    new = [name for name in fresh if name not in set(names)]
+    return params, {"loaded": loaded, "new": new, "tables": tables}
+
+
+def _carry_rows(
+    fresh: Any, source: Any, fresh_tokens: Sequence[str], source_tokens: Sequence[str]
+) -> tuple[np.ndarray, int]:
+    """Returns a table with another table's rows for shared tokens, and the number of these."""
+    place = {token: i for i, token in enumerate(source_tokens)}
+    rows = np.array([place.get(token, -1) for token in fresh_tokens])
+    shared = np.flatnonzero(rows >= 0)
+    table = np.array(fresh)
+    table[shared] = np.asarray(source)[rows[shared]]
+    return table, len(shared)
+
+
+def _check_shapes(names: Sequence[str], by_token: Set[str], fresh: Flat, source: Flat) -> None:
+    """Raises UserError if a parameter has another shape in the other run."""
+    unlike = []
+    for name in names:
+        here, there = (np.shape(x[name]) if name in x else "absent" for x in (fresh, source))
+        follows = name in by_token and "absent" not in (here, there) and here[1:] == there[1:]
+        if here != there and not follows:
+            unlike.append((name, here, there))
+    if unlike:
+        name, here, there = unlike[0]
+        more = f" ({len(unlike) - 1} more differ)" if len(unlike) > 1 else ""
+        raise UserError(
+            f"the parameter {name} is {here} here and {there} in that run{more}: give this run's "
+            "model the keys of that one, or leave it out, as "
+            f"config.train.init_pattern='^(?!{name.partition('/')[0]}/)' does"
+        )
 
 
 def _open_source(run: Run) -> Run:
@@ -224,8 +135,7 @@ def _open_source(run: Run) -> Run:
     config = run.config
     folder = Path(config.train.init_from).expanduser()
     if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        raise UserError(f"{KEY}={config.train.init_from} {what}: name the folder of a run")
+        raise UserError(f"{KEY}={config.train.init_from} does not exist: name the folder of a run")
     source = Run(folder)
     for key in ("task", "model.architecture"):
         if (here := value_of(config, key)) != (there := value_of(source.config, key)):
@@ -242,13 +152,21 @@ def _open_source(run: Run) -> Run:
     return source
 
 
-def table_rows(predictor: Predictor, params: Params) -> dict[str, list[str]]:
-    """Returns the tokens of the rows of each table of embeddings, by the parameter's name."""
-    return {name: pieces for name, (_, pieces) in named_tables(predictor, params).items()}
+def _differing_keys(here: ConfigDict, there: ConfigDict) -> str:
+    """Returns the model keys that change the meaning of parameters, with the source's values."""
+    ours, theirs = flatten(here), flatten(there)
+    return ", ".join(
+        f"model.{key}={theirs[key]} (here {ours[key]})"
+        for key in ours
+        if ours[key] != theirs[key] and f"model.{key}" not in having("start")
+    )
 
 
 def named_tables(predictor: Predictor, params: Params) -> dict[str, tuple[str, list[str]]]:
-    """Returns each table's use, see `Predictor.token_tables`, and tokens, by the parameter."""
+    """Returns the use, see `Predictor.token_tables`, and the tokens of each table of embeddings.
+
+    The keys are the names of the parameters.
+    """
     names = list(named_leaves(params))
     # Each parameter is replaced by its index in the tree, so that a table shows its parameter.
     places = [np.full((1, 1), i, np.float32) for i in range(len(names))]
@@ -259,21 +177,107 @@ def named_tables(predictor: Predictor, params: Params) -> dict[str, tuple[str, l
     }
 
 
-def _check_classes(pattern: str, predictor: Predictor, other: Predictor) -> None:
-    """Raises UserError if an output layer for other classes would be carried over."""
-    here, there = (getattr(each, "labels", ()) for each in (predictor, other))
-    if here != there and re.search(pattern, f"{HEAD}kernel"):
+def _tree_like(tree: Any, leaves: Flat) -> Any:
+    arrays = [jnp.asarray(leaves[name]) for name in named_leaves(tree)]
+    return jax.tree.unflatten(jax.tree.structure(tree), arrays)
+
+
+# -- word vectors, in the format of GloVe or word2vec
+
+
+def start_with_vectors(
+    run: Run, predictor: Predictor, fresh: Params
+) -> tuple[Params, dict[str, Any]]:
+    """Returns the `fresh` parameters with word vectors, and their part of the record of `read_run`.
+
+    The vectors of a file are scaled by one factor to the root mean square of the initial table.
+    """
+    config, leaves = run.config, dict(named_leaves(jax.device_get(fresh)))
+    tables = named_tables(predictor, fresh)
+    only = "target" if REGISTRY[config.task].reads == DOCUMENTS else "source"  # its only side
+    uses = {table: use.replace("input", only).split("_") for table, (use, _) in tables.items()}
+    record = {}
+    for side in ("source", "target"):
+        if not (value := config.train[f"{side}_vectors"]):
+            continue
+        key, file = f"config.train.{side}_vectors={value}", Path(value).expanduser()
+        name = next((table for table, use in uses.items() if side in use), None)
+        if name is None:
+            raise UserError(f"{key}: the model has no {side} embeddings: leave the key out")
+        table, tokens = np.array(leaves[name]), tables[name][1]
+        rows = _vectors_of(tokens, file, table.shape[1], key, config.model.architecture)
+        vectors = np.array(list(rows.values()))
+        table[list(rows)] = vectors * np.sqrt(np.mean(table**2) / np.mean(vectors**2))
+        leaves[name] = table
+        with open(file, "rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        record[side] = {"file": str(file.absolute()), "sha256": digest, "tokens": len(rows)}
+        count = f"{len(rows):,} of {len(tokens):,} tokens start with vectors of {file}"
+        logger.info(f"{name}: {count} ({len(rows) / len(tokens):.0%})")
+    return _tree_like(fresh, leaves), {"vectors": record}
+
+
+def _vectors_of(
+    tokens: Sequence[str], file: Path, width: int, key: str, architecture: str
+) -> dict[int, Float[np.ndarray, "D"]]:
+    """Returns the vectors of those tokens that are words in a file, by the tokens' ids.
+
+    A token gets the vector of its word, or else of the lowercase word. Punctuation is a word at any
+    position, other tokens only at the start of a word. In a file of subwords, such as BPEmb's, in
+    which `▁` also begins a word, each token is looked up unchanged.
+
+    Args:
+      width: that of the model's embeddings.
+      key: the key that names the file, for messages.
+    """
+    words = [t.removeprefix("▁") if t[0] == "▁" or not re.search(r"\w", t) else "" for t in tokens]
+    if any(line.startswith("▁") for line in itertools.islice(read_lines(file), FREQUENT)):
+        words = tokens
+    vectors, there = read_vectors(file, {*words, *map(str.lower, words)} - {""})
+    if there != width:
+        resize = "bag_of_embeddings_width" if architecture == BAG else "d_model"
         raise UserError(
-            f"its classes are {', '.join(there)}, not {', '.join(here)}: leave their layer out by "
-            f"config.train.init_pattern='^(?!{HEAD})'"
+            f"{key} has vectors of {there} numbers, and the embeddings of this model have {width}: "
+            f"set config.model.{resize}={there}, or name a file of {width}"
         )
+    each = (vectors.get(word, vectors.get(word.lower())) for word in words)
+    rows = {i: row for i, row in enumerate(each) if row is not None}
+    if not rows:
+        raise UserError(
+            f"{key} has none of the {len(tokens):,} tokens as a word: name a file of the language, "
+            "or a tokenizer.kind that has whole words"
+        )
+    return rows
 
 
-def _differing_keys(run: Run, source: Run) -> str:
-    """Returns the model keys that change the meaning of parameters, with the source's values."""
-    ours, theirs = flatten(run.config.model), flatten(source.config.model)
-    return ", ".join(
-        f"model.{key}={theirs[key]} (here {ours[key]})"
-        for key in ours
-        if ours[key] != theirs[key] and f"model.{key}" not in having("start")
-    )
+def read_vectors(path: Path, words: Set[str]) -> tuple[dict[str, Float[np.ndarray, "D"]], int]:
+    """Returns the vectors of the given words in a file, and the width of its vectors.
+
+    Each line is a word and its numbers, separated by single spaces. word2vec's first line is the
+    number of vectors and their width. A word in the file may have spaces; a token has none.
+    """
+    vectors, width, count, number = {}, 0, None, 0
+    for number, line in enumerate(read_lines(path), 1):
+        if number == 1:
+            width = line.count(" ")
+            if re.fullmatch(r"\d+ \d+ ?", line):
+                count, width = map(int, line.split())
+                continue
+        word, *numbers = line.rstrip(" ").rsplit(" ", width)  # fastText ends lines with a space
+        try:
+            vector = np.array(numbers, np.float32) if word in words else None
+        except ValueError:
+            numbers = []
+        if len(numbers) != width or re.search(r" -?\d\S*$", word):
+            raise UserError(
+                f"{path}, line {number} is not a word and {width} numbers: name a text file of "
+                "GloVe or word2vec, or copy it again if it is one"
+            )
+        if vector is not None:
+            vectors[word] = vector
+    if count not in (None, number - 1):
+        raise UserError(
+            f"{path} has {number - 1:,} vectors, and its first line says {count:,}: copy or "
+            "download it again"
+        )
+    return vectors, width

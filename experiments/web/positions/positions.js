@@ -148,7 +148,6 @@ function step() {
 
 function useEncoding(number) {
   encoding = encodings[number];
-  byId("summary").textContent = encoding.summary;
   build();
   show();
 }

@@ -2,15 +2,12 @@
 
 import dataclasses
 import math
-import weakref
 
 import pytest
 
 from source_settings import settings
-from transformer.data.cleaning import survey as surveys
-from transformer.data.cleaning.rules import (
+from transformer.data.cleaning import (
     FAULTS,
-    REASONS,
     CleaningReport,
     CleaningRules,
     check_kept,
@@ -20,9 +17,8 @@ from transformer.data.cleaning.rules import (
     rules_of,
     scripts_of,
 )
-from transformer.data.cleaning.survey import duplicates, survey
-from transformer.data.pairs import Pair, canonical
-from transformer.data.parallel.training_pairs import clean
+from transformer.data.pairs import Pair
+from transformer.data.parallel.training_pairs import clean, duplicates, survey
 from transformer.data.synthetic import grammar
 from transformer.errors import UserError
 
@@ -92,38 +88,9 @@ def test_only_pairs_equal_on_both_sides_are_duplicates():
     assert cleaned(pairs[:1] * 3, CleaningRules(50, 3.0, False))[0] == pairs[:1] * 3
 
 
-@pytest.mark.parametrize("glue", ["", " ", "1 "])
-def test_text_that_moves_from_one_side_to_the_other_is_no_duplicate(glue):
-    pairs = [
-        Pair(f"x{glue}y", "z"),
-        Pair("x", f"y{glue}z"),
-        Pair("x", f"{glue}yz"),
-        Pair("xy", "z"),
-    ]
-    pairs = list(dict.fromkeys(map(canonical, pairs)))
+def test_text_that_moves_from_one_side_to_the_other_is_no_duplicate():
+    pairs = [Pair("x y", "z"), Pair("x", "y z"), Pair("xy", "z"), Pair("x", "yz")]
     assert cleaned(pairs)[0] == pairs
-
-
-def test_a_survey_holds_three_chunks_of_text_and_a_few_bytes_for_each_pair(monkeypatch):
-    class Text(str):
-        """A string that can be watched."""
-
-    alive, most = weakref.WeakSet(), 0
-
-    class Pairs:
-        def __iter__(self):
-            nonlocal most
-            for i in range(1000):
-                sides = Text(f"{i} a"), Text(f"{i} b")
-                alive.update(sides)
-                most = max(most, len(alive))
-                yield Pair(*sides)
-
-    monkeypatch.setattr(surveys, "AT_ONCE", 10)
-    monkeypatch.setattr(surveys, "ALONE", 10**9)  # a process of its own would copy the text
-    found, _ = survey(Pairs(), RULES)
-    assert 20 <= most <= 62
-    assert sum(array.nbytes for array in found) <= 30 * 1000
 
 
 def test_the_report_is_one_line_that_names_what_was_dropped():
@@ -132,9 +99,6 @@ def test_the_report_is_one_line_that_names_what_was_dropped():
         "kept 12,000 of 12,345 sentence pairs; dropped 340 repeated, 5 over config.data.max_tokens"
     )
     assert str(CleaningReport({"": 3})) == "kept 3 of 3 sentence pairs"
-    every = CleaningReport({fault: number for number, fault in enumerate(FAULTS, 1)})
-    assert sum(every.dropped.values()) == every.total - every.kept
-    assert list(every.dropped) == list(REASONS.values())
 
 
 def test_a_corpus_of_which_nothing_is_left_is_refused_with_the_counts():
@@ -177,8 +141,8 @@ def test_a_filter_finds_nearly_all_of_its_noise_and_drops_no_clean_pair(name):
         ]
     clean = list({(pair.source, pair.target): pair for pair in pairs}.values())[:400]
     noisy = [Pair(s, noise(s, t, i)) for i, (s, t, *_) in enumerate(clean[:20])]
-    found, rules = survey([*clean, *noisy], dataclasses.replace(OFF, **changes))
-    faults = [FAULTS[number] for number in duplicates(found, rules)]
+    rules = dataclasses.replace(OFF, **changes)
+    faults = [FAULTS[i] for i in duplicates(survey([*clean, *noisy], rules), rules)]
     assert faults[:400] == [""] * 400
     assert faults[400:].count(name) >= 19
 
@@ -224,10 +188,8 @@ def test_numbers_are_compared_by_digits_however_they_are_written(source, target,
     ("text", "wrong"),
     [
         ("Ã¼ber den Fluss", True),
-        ("donâ€™t", True),
         ("f\ufffdr immer", True),
         ("über den Fluß – „Öl“ für 5 €", False),
-        ("Привет, это мой дом.", False),
         ("该模型完全依靠注意力", False),
     ],
 )
@@ -248,12 +210,9 @@ def test_a_script_that_few_sentences_of_a_side_have_is_dropped_there_alone():
     pairs = [Pair(f"{russian} {i}", f"{english} {i}") for i in range(97)]
     pairs += [Pair(english, english), Pair(russian, russian), Pair("5", "5")]
     rules = dataclasses.replace(OFF, min_script_fraction=0.02)
-    found, known = survey(pairs, rules)
-    names = [FAULTS[number] for number in found.faults]
+    names = [FAULTS[number] for number in survey(pairs, rules).faults]
     assert names == [""] * 97 + ["script", "script", ""]
-    # Held-out pairs are judged by the same.
-    assert [known.fault(*pair[:2]) for pair in pairs] == names
-    assert set(survey(pairs, OFF)[0].faults) == {0}
+    assert set(survey(pairs, OFF).faults) == {0}
 
 
 def test_a_short_sentence_is_not_lost_for_its_language_and_a_long_one_in_another_is():
@@ -267,7 +226,7 @@ def test_a_short_sentence_is_not_lost_for_its_language_and_a_long_one_in_another
 
 
 def test_an_unknown_language_is_refused_with_those_that_are_known():
-    with pytest.raises(UserError, match=r"languages: 'xx' is unknown: .*such as en,de.* de,"):
+    with pytest.raises(UserError, match=r"languages=\('en', 'xx'\): .*such as en,de.* de,"):
         dataclasses.replace(OFF, languages=("en", "xx"))
-    with pytest.raises(UserError, match=r"languages=\('en',\): give the codes of two"):
+    with pytest.raises(UserError, match=r"languages=\('en',\): give codes of the languages"):
         rules_of(settings(languages=("en",)))

@@ -5,7 +5,6 @@ import pytest
 from format_examples import END, HEAD, NAMES, jsonl, parquet_bytes, unit
 
 from source_settings import refused
-from transformer.data.documents.sources import open_documents
 from transformer.data.pairs import Pair
 from transformer.data.parallel.sources import open_source
 
@@ -34,17 +33,8 @@ def test_a_broken_row_of_pairs_is_named_or_passed_over_and_counted(
     assert caplog.messages[-1] == f"{tmp_path / name}: skipped 1 broken {unit}s"
 
 
-def test_a_row_of_csv_with_a_comma_that_no_quotes_protect_is_refused_and_not_cut(pairs, write):
+def test_a_row_of_csv_with_a_comma_that_no_quotes_protect_is_refused_and_not_cut(pairs):
     text = 'en,de\nNo.,Nein.\n"Yes, I do.","Ja, gern."\n'
     assert pairs({"a.csv": text}, **NAMES)[1] == Pair("Ja, gern.", "Yes, I do.")
     with refused("line 3: 4 column(s), where the first line has 2 (a cell that has a separator"):
         pairs({"a.csv": text.replace('"', "")}, **NAMES)
-    settings = {"documents": "line", "validation_fraction": 0.0, "test_fraction": 0.0}
-    documents = write({"b.csv": "text\nOne, two.\n"}, text_field="text", **settings)
-    with refused("line 2: 2 column(s), where the first line has 1"):
-        list(open_documents(documents)["train"])
-
-
-def test_a_file_of_broken_rows_alone_is_refused(write):
-    with refused("only broken lines, 2 of them: check config.data.source_field"):
-        open_source(write({"a.jsonl": '{"a": 1}\n{"b": 1}\n'}, **NAMES, skip_broken=True))

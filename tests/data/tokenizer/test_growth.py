@@ -6,15 +6,12 @@ import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from configs import base
-from transformer.config.keys import KEYS
-from transformer.data.encode import EncodedPart, Side, encode_training_text
 from transformer.data.tokenizer import EOS_ID, load_tokenizer, save_tokenizer
 from transformer.data.tokenizer.train import grown_model, train_tokenizer
-from transformer.errors import UserError
 
 OLD = ["the cat sat on the mat", "a cat and a rat sat", "that rat ate the oat", "the hat"] * 3
 NEW = ["photon and proton", "the proton spectrum", "a spectrum of photons: ω", "protons emit"] * 3
-SIZE = {"bpe": 30, "unigram": 21, "word": 20, "char": 40}
+SIZE = {"bpe": 30, "unigram": 21, "word": 20}
 
 
 def settings(**changes):
@@ -23,10 +20,7 @@ def settings(**changes):
     return config
 
 
-KINDS = [(kind, False) for kind in KEYS["tokenizer.kind"].choices]
-
-
-@pytest.fixture(params=[*KINDS, ("bpe", True), ("unigram", True)], ids=str)
+@pytest.fixture(params=[("bpe", False), ("unigram", True), ("word", False)], ids=str)
 def old(request, tmp_path):
     """The file of a tokenizer of the old text, and its settings."""
     kind, fallback = request.param
@@ -111,24 +105,3 @@ def test_a_tokenizer_that_is_kept_is_the_same_model_whatever_the_other_keys_say(
     assert kept.model == load_tokenizer(old[0]).model
     own = start((None, old[1]), tmp_path, initial="new", texts=OLD, content="old")
     assert own.model == kept.model  # from the cache, as without the key
-
-
-@pytest.mark.parametrize("old", [("bpe", False)], indirect=True)
-def test_no_room_to_grow_is_refused(old, tmp_path):
-    size = load_tokenizer(old[0]).vocab_size
-    says = rf"vocab_size={size} leaves no room for more than the {size} pieces .*initial=keep"
-    with pytest.raises(UserError, match=says):
-        start(old, tmp_path, initial="grow", vocab_size=size)
-    assert start(old, tmp_path, initial="grow", vocab_size=size + 1).vocab_size == size + 1
-
-
-def test_text_of_which_a_tokenizer_knows_too_little_is_refused_with_the_way_out(tmp_path):
-    config = base.get_config()
-    config.data.cache_dir = str(tmp_path)
-    tokenizer = train_tokenizer(OLD, settings(kind="char", vocab_size=40), tmp_path, "old")
-    part = EncodedPart({"text": Side(tokenizer.encode(["ω"]), ["ω"])})
-    rest = [part], {"text": tokenizer}, ("key",), config.data, config.tokenizer
-    with pytest.raises(UserError, match=r"'ω' \(1\)\): raise config.tokenizer.vocab_size"):
-        encode_training_text(*rest)
-    with pytest.raises(UserError, match=r"set config.tokenizer.initial to grow or new"):
-        encode_training_text(*rest, initial=tmp_path)

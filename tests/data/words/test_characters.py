@@ -28,12 +28,9 @@ TARGETS = (
 FORMS = {
     "We\x0bsleep.": "We sleep.",
     "a\x1c\x1fb\x85c\u2028d\r\n": "a b c d",
-    " a \t\u00a0": "a",
     "soft\u00adly \u202agoes\u202c\u200f \ufeffx\u2060y\u200bz\x00": "softly goes xyz",
     unicodedata.normalize("NFD", "Tiếng Việt"): "Tiếng Việt",
-    "e\u00ad\u0301": "é",
     "a  \u200b  b": "a b",
-    "\u200b": "",
     "\u3000\u200c\ufe0f": "",
 }
 
@@ -51,9 +48,7 @@ def written(tokenizer, texts):
     return [tokenizer.decode(ids) for ids in tokenizer.encode(texts)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "joint", "size"), [("bpe", True, 420), ("bpe", False, 420), ("unigram", True, 340)]
-)
+@pytest.mark.parametrize(("kind", "joint", "size"), [("bpe", False, 420), ("unigram", True, 340)])
 def test_targets_keep_their_characters_and_sources_are_read_by_the_rule(
     tmp_path, kind, joint, size
 ):

@@ -3,8 +3,8 @@
 import pytest
 from attention_examples import FRAMES, LABELS, MAPS
 
-from experiments.attention.explorer import Example, write_explorer
-from experiments.process.options import Options
+from experiments.attention.draw import Example, write_explorer
+from experiments.process.modes import Options
 
 
 @pytest.fixture(scope="package")

@@ -5,8 +5,8 @@ import pytest
 from attention_examples import FRAMES, MAPS, ONE, make_maps, rows
 
 from chromium import DESKTOP, PHONE, opened, overflow
-from experiments.attention.explorer import Example, write_explorer
-from experiments.process.options import Options
+from experiments.attention.draw import Example, write_explorer
+from experiments.process.modes import Options
 
 pytestmark = pytest.mark.browser
 
@@ -40,49 +40,6 @@ def test_arrows_move_through_heads_and_layers_and_stop_at_their_ends(chromium, p
         shown.keyboard.press("ArrowRight")
         assert shown.evaluate("document.activeElement.value") == "3"
         assert f"layer={state(shown)['layer']}&head=4" in shown.url
-
-
-def prevented(page, place: str, key: str) -> bool:
-    """Presses a key at an element, and returns whether the browser then leaves it alone."""
-    return page.evaluate(
-        "([place, key]) => !document.querySelector(place).dispatchEvent("
-        "new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true }))",
-        [place, key],
-    )
-
-
-def test_arrows_are_left_to_what_scrolls_and_where_nothing_moves(chromium, page):
-    with opened(chromium, page, ONE) as shown:
-        before = state(shown)
-        for place in (".list", "summary", "details p"):
-            for key in ("ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"):
-                assert not prevented(shown, place, key)
-        assert state(shown) == before
-        assert prevented(shown, "body", "ArrowDown")
-        assert not prevented(shown, "body", "ArrowDown")  # there is no fourth layer
-        assert state(shown)["layer"] == "3"
-        shown.focus('#layer input[value="2"]')
-        shown.keyboard.press("ArrowDown")
-        assert state(shown)["layer"] == "3"  # nor do its buttons go round to the first
-
-
-def test_all_controls_are_reached_and_worked_by_keys_alone(chromium, page):
-    with opened(chromium, page) as shown:
-        reached = []
-        for _ in range(20):
-            shown.keyboard.press("Tab")
-            element = "document.activeElement"
-            reached.append(shown.evaluate(f"{element}.name || {element}.id || {element}.tagName"))
-        wanted = ["example", "kind", "view", "layer", "head", "values", "stretched", "end"]
-        assert [name for name in dict.fromkeys(reached) if name in wanted] == wanted
-        shown.focus("#end")
-        shown.keyboard.press("Space")
-        shown.focus('[name="values"]:checked')
-        shown.keyboard.press("ArrowRight")
-        shown.focus("#tokens")
-        shown.keyboard.press("Space")
-        found = state(shown)
-        assert (found["end"], found["values"], found["tokens"]) == ("hidden", "norms", "words")
 
 
 def test_a_cell_that_is_pointed_at_tells_its_tokens_and_its_number(chromium, page):
@@ -122,27 +79,11 @@ def test_an_address_opens_the_view_that_it_was_taken_from(chromium, page):
         assert again.inner_text("aside") == sums
 
 
-def test_an_address_of_what_does_not_exist_is_answered_with_the_range(chromium, page):
-    with opened(chromium, page, "kind=cross&layer=9&head=77&view=cube") as shown:
-        notes = shown.inner_text("#notes")
-        assert "There is no layer 9 here: choose from 1 to 3." in notes
-        assert "There is no head 77 here: choose from 1 to 5." in notes
-        assert "view=cube" in notes
-        assert (state(shown)["layer"], state(shown)["head"]) == ("3", "5")
-
-
 # -- looks
 
 
 @pytest.mark.parametrize(
-    ("viewport", "scheme"),
-    [
-        (DESKTOP, "dark"),
-        (PHONE, "light"),
-        pytest.param(DESKTOP, "light", marks=pytest.mark.slow),
-        pytest.param(PHONE, "dark", marks=pytest.mark.slow),
-    ],
-    ids=["desktop-dark", "phone-light", "desktop-light", "phone-dark"],
+    ("viewport", "scheme"), [(DESKTOP, "dark"), (PHONE, "light")], ids=["desktop", "phone"]
 )
 def test_nothing_is_wider_than_the_window(chromium, page, long_page, scheme, viewport):
     for file in (page, long_page):

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from attention_examples import FRAMES, MAPS, ONE, make_maps, rows
+from attention_examples import FRAMES, MAPS, ONE, rows
 
 from chromium import opened
 from experiments.attention.draw import hide_end_of_sentence
-from experiments.attention.explorer import Example, write_explorer
-from experiments.process.options import Options
 from transformer.analysis.attention import KINDS
 
 pytestmark = pytest.mark.browser
@@ -80,29 +78,6 @@ def test_words_sum_their_columns_and_average_their_rows(chromium, page, kind):
         assert (named["queries"], named["keys"]) == (names[queries], names[keys])
         after = ["<s>", "▁Он", "ался", ".", "▁Да"]
         assert named["after"] == (after if queries == "written" else None)
-
-
-ZH = ["<s>", "▁", "我们", "今", "天", "去", "学", "校", "，", "用", "▁Python", "写", "程序", "。"]
-TH, AR = ["▁เรา", "ไป", "โรง", "เรียน", "</s>"], ["▁ذهب", "▁ال", "ولد", ".", "</s>"]
-WORDS = {  # of texts without blanks those of the browser; Arabic is the control
-    ("decoder_self", 1): "<s> 我们 今天 去 学校 ， 用 Python 写 程序 。",
-    ("encoder_self", 1): "ذهب الولد. </s>",
-    ("encoder_self", 2): "เรา ไป โรงเรียน </s>",
-}
-
-
-def test_words_of_scripts_without_blanks_and_directions_of_texts(chromium, tmp_path):
-    file, examples = tmp_path / "page.html", [Example(("",), (make_maps(s, ZH),)) for s in (AR, TH)]
-    write_explorer(file, examples[0], examples[1:], Options())
-    with opened(chromium, file) as shown:
-        for (kind, number), words in WORDS.items():
-            choice = {"example": number, "kind": kind, "layer": 1, "head": 1, "tokens": "words"}
-            found = shown.evaluate("choice => explorer.matrix(choice)", choice)
-            assert found["keys"] == words.split()
-            np.testing.assert_allclose(np.sum(found["rows"], -1), 1, rtol=1e-5)
-        direction = "name => getComputedStyle(document.querySelector(name)).direction"
-        names = ("#title", "#translation", "option:nth-child(1)", "option:nth-child(2)")
-        assert [shown.evaluate(direction, name) for name in names] == ["rtl", "ltr", "rtl", "ltr"]
 
 
 def test_the_numbers_written_are_those_of_the_row_from_the_strongest_on(chromium, page):

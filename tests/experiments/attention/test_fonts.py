@@ -1,58 +1,40 @@
-"""Letters that no font has are told of with fonts to install, which are then used at once."""
+"""Letters without a font are named with fonts to install, and an installed font is used."""
 
 import pytest
-from fontTools.fontBuilder import FontBuilder
-from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager
 
 from experiments.display import labels
 
-pytestmark = pytest.mark.full
 REJANG = "\ua930"
 
 
-@pytest.fixture
-def install(monkeypatch, tmp_path):
-    """Installs a font of one letter on a machine that has matplotlib's own alone."""
-    files, manager = [], font_manager.fontManager
-    own = [entry for entry in manager.ttflist if "mpl-data" in str(entry.fname)]
-    monkeypatch.setattr(manager, "ttflist", own)
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: files)
-
-    def build(letter):
-        font, glyph = FontBuilder(1000), TTGlyphPen(None).glyph()
-        font.setupGlyphOrder([".notdef", "letter"])
-        font.setupCharacterMap({ord(letter): "letter"})
-        font.setupGlyf({".notdef": glyph, "letter": glyph})
-        font.setupHorizontalMetrics({".notdef": (500, 0), "letter": (500, 0)})
-        font.setupHorizontalHeader(ascent=800, descent=-200)
-        font.setupNameTable({"familyName": "Noto Sans Rejang", "styleName": "Regular"})
-        font.setupOS2(usWeightClass=400)
-        font.setupPost()
-        font.save(tmp_path / "rejang.ttf")
-        files.append(str(tmp_path / "rejang.ttf"))
-
-    yield build
-    forget()
-
-
+@pytest.fixture(autouse=True)
 def forget():
-    for cached in (
-        labels.fonts_for,
-        labels._installed_families,
-        labels._characters_of,
-        labels._name_missing_fonts,
-    ):
+    yield
+    for cached in (labels.fonts_for, labels._name_missing_fonts):
         cached.cache_clear()
 
 
-def test_letters_without_a_font_are_told_of_and_a_font_is_used_once_it_is_there(install, said):
-    forget()
-    for characters in ("a" + REJANG, "中こ한ｱ"):
-        assert labels.fonts_for(frozenset(characters))[0] == ["DejaVu Sans"]
-    assert "`apt-get install fonts-noto-core fonts-noto-cjk`" in said[0]
-    install(REJANG)
-    forget()
+def test_fonts_are_added_for_letters_that_they_alone_have_and_missing_letters_are_named_once(
+    monkeypatch, said
+):
+    letters = {"DejaVu Sans": "ab", "Noto Sans A": "b", "Noto Sans Rejang": REJANG}
+    monkeypatch.setattr(labels, "_characters_of", lambda family: frozenset(letters[family]))
+    monkeypatch.setattr(labels, "_installed_families", lambda: list(letters)[1:])
+    labels.fonts_for.cache_clear()
     fonts = labels.fonts_for(frozenset("a" + REJANG))
     assert fonts == (["DejaVu Sans", "Noto Sans Rejang"], {"a", REJANG})
-    assert len(said) == 1
+    assert labels.fonts_for(frozenset("b")) == (["DejaVu Sans"], {"b"})
+    assert said == []
+    for missing in ("a中", "こ"):
+        assert labels.fonts_for(frozenset(missing))[1] <= {"a"}
+    [line] = said
+    assert "`apt-get install fonts-noto-core fonts-noto-cjk`" in line
+
+
+def test_fonts_of_formulas_are_left_out():
+    own = {entry.name for entry in font_manager.fontManager.ttflist if "STIX" in entry.name}
+    assert own
+    assert not own & {*labels._installed_families()}
+    assert "x" in labels._characters_of("DejaVu Sans")
+    assert labels._characters_of("no such font") == frozenset()

@@ -43,10 +43,3 @@ def fill(order, turn):
 def fail(order, turn):
     """Fails before it is ready."""
     raise ValueError("no room")
-
-
-def fail_later(order, turn):
-    """Fails in the second round."""
-    turn({"ready": True})
-    turn({"seconds": 1})
-    raise ValueError("no more room")

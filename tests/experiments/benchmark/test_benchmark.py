@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from systems import ENVIRONMENT, ask
 
-from experiments.benchmark import jax_systems, measurements, summary, turns
+from experiments.benchmark import __main__, measurements, summary, turns, workloads
 from experiments.benchmark.summary import spread, training_numbers
 from experiments.benchmark.turns import MeasuredSystem
-from experiments.benchmark.workloads import RandomTask, Shape, Workload, make_task, tiny, tutorial
+from experiments.benchmark.workloads import RandomTask, Shape, Workload, make_task
 from experiments.process.process import peak_memory
 from places import ROOT
 from runs import toy_config
@@ -37,7 +37,6 @@ FOUND = {
         **{"peak_bytes": 700, "compile_seconds": 30.0},
     },
     "torch": {"rounds": rounds(seconds=[10.0, 12.0, 24.0]), "peak_bytes": 900},
-    "hugging_face": {"error": "it has ended"},
 }
 
 
@@ -56,7 +55,6 @@ def test_numbers_are_those_counted_by_hand():
     assert found["torch"]["ratio"] == {"median": 3.0, "low": 2.75, "high": 3.0}
     assert found["torch"]["peak_bytes"]["median"] == 900
     assert found["step"]["compile_cost"]["median"] == 3.0  # 30 s of 100 GFLOP/s
-    assert "hugging_face" not in found
 
 
 def test_a_slower_machine_is_no_slower_code():
@@ -82,9 +80,7 @@ def test_a_slower_machine_is_no_slower_code():
     ("old", "new", "ratio", "worse"),
     [
         ([2.0, 2.0, 2.0], [2.2, 2.2, 2.2], 1.1, True),
-        ([2.0, 2.0, 2.0], [2.08, 2.08, 2.08], 1.04, False),  # within the margin
         ([1.0, 2.0, 3.0], [2.0, 2.4, 2.8], 1.2, False),  # within the noise
-        ([2.0, 2.0, 2.0], [1.0, 1.0, 1.0], 0.5, False),
     ],
 )
 def test_worse_is_what_is_beyond_margin_and_noise(old, new, ratio, worse):
@@ -106,11 +102,10 @@ def test_other_work_is_not_compared_and_the_report_says_so():
     assert lines[1] == "the baseline has not the same work in: tiny"
 
 
-@pytest.mark.parametrize("text", ["{", '{"parts": {}}'])
-def test_a_file_that_is_no_benchmark_is_refused(tmp_path, text):
+def test_a_file_that_is_no_benchmark_is_refused(tmp_path):
     path = tmp_path / "old.json"
-    path.write_text(text)
-    with pytest.raises(UserError, match=r"--baseline=.*old\.json is not a benchmark"):
+    path.write_text(json.dumps({"parts": {}}))
+    with pytest.raises(UserError, match=r"old\.json cannot be read .*: give --baseline a file"):
         summary.read(path)
     path.write_text(json.dumps(benchmark_of(training_numbers(FOUND))))
     assert summary.read(path)["parts"].keys() == {"tiny"}
@@ -122,20 +117,16 @@ def test_systems_take_turns_in_processes_of_their_own(tmp_path):
         name: MeasuredSystem(f"{SYSTEMS}.write", {"name": name, "file": file, "seconds": i})
         for i, name in enumerate("ab")
     }
-    systems["c"] = MeasuredSystem(f"{SYSTEMS}.fail", {}, optional=True)
-    systems["d"] = MeasuredSystem(f"{SYSTEMS}.fail_later", {}, optional=True)
     found = turns.rotate(systems, 3, tmp_path)
     assert (tmp_path / "calls").read_text() == "ababab"
     assert found["b"]["rounds"] == [{"seconds": 1}] * 3
     assert found["a"]["ready"] == "a"
-    assert found["c"] == {"error": "c has ended: ValueError: no room"}
-    assert found["d"] == {"error": "d has ended: ValueError: no more room"}
     assert (tmp_path / "a.log").read_text().count("a library prints this") == 3
-    for name, said in (("c", "c has ended: ValueError: no room"), ("d", "d has ended: ")):
-        with pytest.raises(RunError, match=said):
-            turns.rotate({name: systems[name]._replace(optional=False)}, 3, tmp_path)
+    with pytest.raises(RunError, match="c has ended: ValueError: no room"):
+        turns.rotate({"c": MeasuredSystem(f"{SYSTEMS}.fail", {})}, 3, tmp_path)
 
 
+@pytest.mark.full
 def test_work_that_differs_in_what_is_computed_is_not_compared(tmp_path):
     lines = set()
     changes = {"model.d_ff": 24, "model.positions": "rotary", "optimizer.name": "muon"}
@@ -179,7 +170,7 @@ def order_of(tmp_path, steps):
 @pytest.mark.full
 def test_the_step_counts_the_tokens_of_its_batches(tmp_path):
     order = order_of(tmp_path, 3)
-    about, first, second = ask(jax_systems.step, order, 2)
+    about, first, second = ask(workloads.step, order, 2)
     task = RandomTask(toy_config(tmp_path), Shape(7, 5, 3))
     for record, batches in ((first, range(3)), (second, range(3, 6))):
         assert record["tokens"] == sum(int((task.plan[i].labels > 0).sum()) for i in batches)
@@ -192,8 +183,9 @@ def test_the_step_counts_the_tokens_of_its_batches(tmp_path):
     assert about["parameters"] == sum(x.size for x in jax.tree.leaves(params))
 
 
+@pytest.mark.full
 def test_the_loop_is_timed_with_a_line_of_metrics_for_each_round(tmp_path):
-    records = ask(jax_systems.loop, order_of(tmp_path, 3), 4)
+    records = ask(workloads.loop, order_of(tmp_path, 3), 4)
     assert records[0] == {}
     assert all(record["seconds"] > 0 for record in records[1:])
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
@@ -202,8 +194,7 @@ def test_the_loop_is_timed_with_a_line_of_metrics_for_each_round(tmp_path):
 
 
 def test_sentences_of_random_batches_have_all_lengths_and_an_end():
-    task = make_task(tiny())
+    task = make_task(__main__.tiny())
     lengths = np.concatenate([(task.plan[i].labels > 0).sum(axis=1) for i in range(2)])
     assert set(lengths) == set(range(11, 17))
     assert task.plan[0].labels.shape == (256, 16)
-    assert make_task(tutorial()).plan[3].source.shape == (64, 41)

@@ -72,6 +72,7 @@ def test_the_model_of_a_peer_has_as_many_parameters_and_trains(tmp_path, positio
     assert second < first
 
 
+@pytest.mark.full
 def test_peers_translate_our_sentences_into_as_many_tokens_as_ours_may_have(tmp_path, monkeypatch):
     if not importlib.util.find_spec("ctranslate2"):
         spec = types.SimpleNamespace(save=lambda folder: None)
@@ -96,8 +97,8 @@ def test_peers_translate_our_sentences_into_as_many_tokens_as_ours_may_have(tmp_
     assert measurements.decoding_peers(["ctranslate2"], *arguments) == {}
 
 
-@pytest.mark.parametrize(("key", "value"), [("model.positions", "rotary"), ("train.r_drop", 1.0)])
-def test_work_that_peers_do_not_do_is_measured_without_them(tmp_path, caplog, key, value):
+def test_work_that_peers_do_not_do_is_measured_without_them(tmp_path, caplog):
+    key, value = "train.r_drop", 1.0
     caplog.set_level("INFO")
     for changes in ({}, {key: value}):
         workload = workload_of(tmp_path, **changes)

@@ -13,7 +13,7 @@ from experiments.benchmark import plan
 from experiments.benchmark.plan import Measured, mean_seconds
 from experiments.benchmark.workloads import BucketShape
 from runs import toy_config
-from tiny_run import CONFIG, command, refused
+from tiny_run import CONFIG, command
 from transformer.tasks.translation import TranslationTask
 
 SHAPES = [BucketShape(8, 5, 3, None), BucketShape(8, 10, 1, None)]
@@ -64,31 +64,13 @@ def test_text_memory_and_time_are_those_of_the_run(planned):
     # Parameters, Adam's two moments, and a few counts.
     assert 0 <= memory["state"] - 12 * found["parameters"]["all"] < 100
     assert memory["step"] > memory["state"]
-    # The libraries alone take more than this model; they are not on an accelerator.
-    assert memory["process"] > 10**8
-    assert memory["needed"] == memory["process"] > memory["step"] + memory["state"]
+    assert memory["needed"] == memory["step"] + memory["state"]
     assert memory["fits"]
     assert found["advice"] is None
     assert (time["steps"], time["evaluations"], time["ending"]) == (40, 2, "train.steps=40")
     assert 0 < time["least"] < time["most"]
     assert "train.steps=40" in ended.out
     assert found["disk"]["checkpoints"] == 1 + 2
-
-
-def test_a_plan_that_cannot_be_written_is_refused(planned, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    flags = (f"--config={planned[0] / 'config.py'}", "--output=nowhere/plan.json")
-    refused("--mode=plan", *flags, says="/nowhere is not a folder: make it")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_device_without_memory_for_it_ends_the_plan_in_a_line(planned, monkeypatch):
-    def out_of_memory(*arguments):
-        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
-
-    monkeypatch.setattr(plan, "measure", out_of_memory)
-    says = ("the memory is too small", "--config.data.batch_tokens")
-    refused("--mode=plan", f"--config={planned[0] / 'config.py'}", says=says)
 
 
 def test_a_step_that_needs_too_much_memory_is_not_taken_and_what_to_change_is_said(

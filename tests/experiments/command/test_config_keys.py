@@ -4,45 +4,33 @@ import pytest
 
 from configs import base
 from experiments.process.config import override, read_experiment
-from places import ROOT
 from tiny_run import refused
 from transformer.checks import check
 from transformer.config import assign, flatten, set_value
 from transformer.config.keys import KEYS
 from transformer.errors import UserError
 
-CONFIGS = sorted(path for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
-
 
 @pytest.mark.parametrize(
     ("argument", "says"),
     [
         ("model.num_head=4", ("config.model.num_head:", "did you mean config.model.num_heads?")),
-        ("num_heads=4", "did you mean config.model.num_heads?"),
-        ("zzz=4", "transformer/config/keys.py has all keys"),
         ("model.num_heads=four", ("'four'", "int")),
-        ("model.attention_bias=yes", ("'yes'", "bool")),
         ("train.epochs=nan", ("config.train.epochs=nan", "from 0")),
         ("decode.num_best=5", ("num_best=5", "beam_size=4", "raise config.decode.beam_size")),
-        ("model.num_heads=3", ("num_heads=3", "d_model=16", "1, 2, 4, 8, 16")),
+        ("model.num_heads=3", ("num_heads=3", "d_model=16", "choose a divisor")),
         (
             "model.architecture=recurrent model.num_encoder_layers=0",
             ("num_encoder_layers=0", "config.model.num_encoder_layers"),
         ),
         ("data.source=file", ("'file'", "grammar, copy, reverse, files, tfds")),
-        ("evaluate.sacrebleu_tokenizer=14a", ("'14a'", "13a, intl")),
         ("train.best_metric=ter", ("'ter'", "bleu")),
-        ("train.best_metric=bleu_moses_lowercase", "set config.evaluate.moses"),
         ("train.init_pattern=^encoder", ("'^encoder'", "set config.train.init_from")),
         ("tokenizer.initial=grow", ("tokenizer.initial=grow", "set config.train.init_from")),
-        (
-            "task=language_model data.documents=file decode.search=beam",
-            ("texts that end", "use config.decode.search=sample"),
-        ),
         ("data.test_size=0", ("test set is empty", "set config.data.test_size")),
         (
             "model.max_length=5 model.positions=learned",
-            ("max_length=5", "raise config.model.max_length", "lower config.data.max_tokens"),
+            ("max_length=5", "set config.model.max_length=13"),
         ),
     ],
 )
@@ -56,9 +44,6 @@ def test_a_wrong_key_or_value_is_named_before_anything_is_written(refuse, argume
         ("num_heads=3", "num_heads=3"),
         ("activation=quux", "'quux'"),
         ("cell=elman", "'elman'"),
-        ("encoder_positions=sinus", "'sinus'"),
-        ("recurrent_attention=dot", "'dot'"),
-        ("architecture=rnn", "'rnn'"),
         ("architecture=bag_of_embeddings", "model.architecture=bag_of_embeddings"),
         ("num_heads=2", "/nowhere"),  # a control
     ],
@@ -91,19 +76,13 @@ def test_each_key_refuses_what_it_cannot_be(key):
         assign(base.get_config(), key, None)
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_every_config_that_comes_with_this_passes_the_check(path):
-    check(read_experiment(str(path)).config)
-
-
 def test_pages_of_configs_are_found_from_every_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert read_experiment("configs/quickstart.py").config.name == "quickstart"
     assert read_experiment("configs/imdb.py:bigrams").config.model.bigram_buckets > 0
     assert read_experiment("configs/sweeps/heads.py").is_sweep
-    for name in ("quickstart.py", "pages/quickstart.py", "configs/none.py"):
-        with pytest.raises(UserError, match="is not a file: configs/ holds"):
-            read_experiment(name)
+    with pytest.raises(UserError, match="is not a file: configs/ holds"):
+        read_experiment("configs/none.py")
     (tmp_path / "configs").mkdir()
     own = "from configs import own_text\nget_config = own_text.get_config\n"
     (tmp_path / "configs" / "quickstart.py").write_text(own)
@@ -118,6 +97,7 @@ def test_an_override_has_the_type_of_its_key():
         ("tokenizer.joint", "False"),
         ("data.source_field", "3"),
         ("data.tfds_fields", "('ru', en)"),
+        ("data.languages", "en,"),
         ("data.path", "a=b"),
     ]:
         override(config, key, text)
@@ -126,21 +106,17 @@ def test_an_override_has_the_type_of_its_key():
     assert config.tokenizer.joint is False
     assert config.data.source_field == "3"
     assert config.data.tfds_fields == ("ru", "en")
+    assert config.data.languages == ("en", "")
     assert config.data.path == "a=b"
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("def get_config(:\n", ("SyntaxError", "line 1")),
         ("def get_config():\n  return nope\n", ("NameError", "'nope'")),
-        ("x = 1\n", "get_config"),
-        ("from transformer.config import load_page\nload_page('bsae')\n", "bsae"),
         ("def get_config():\n  return {}\n", ("dict", "return default_config()")),
         ("c.model.num_head = 4", ("num_head", 'Did you mean "num_heads"')),
-        ("c.model.num_heads = 'four'", ("num_heads", "int")),
         ("c.unlock(); c.model.num_head = 4", "did you mean config.model.num_heads?"),
-        ("c.model = 3", "model"),
     ],
 )
 def test_a_config_file_that_cannot_be_used_is_named_with_the_reason(tmp_path, text, says):

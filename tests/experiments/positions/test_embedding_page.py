@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from chromium import DESKTOP, PHONE, opened, overflow
+from chromium import PHONE, opened, overflow
 from tiny_run import command, shared_run
 
 pytestmark = pytest.mark.browser
@@ -18,10 +18,10 @@ def drawn(tmp_path_factory):
     return folder / PLACE
 
 
-@pytest.fixture(params=[DESKTOP, PHONE], ids=["1280", "390"])
-def page(request, drawn, chromium):
-    """The page at two widths; it may neither complain nor ask for anything."""
-    with opened(chromium, drawn / "embeddings.html", viewport=request.param) as page:
+@pytest.fixture
+def page(drawn, chromium):
+    """The page, which may neither complain nor ask for anything."""
+    with opened(chromium, drawn / "embeddings.html", viewport=PHONE) as page:
         page.wait_for_function("map.size !== undefined")
         yield page
         assert overflow(page) == 0
@@ -53,12 +53,6 @@ def agree(seen, wanted):
     np.testing.assert_allclose(*cosines, atol=0.0101)
 
 
-def canvas_place(page, token):
-    box = page.locator("#map").bounding_box()
-    x, y = page.evaluate("token => map.place(token)", token)
-    return box["x"] + x, box["y"] + y
-
-
 def test_a_search_chooses_and_centres_the_token(page, arrays):
     token = 9
     page.fill("#search", str(arrays["tokens"][token]).removeprefix("▁"))
@@ -69,16 +63,3 @@ def test_a_search_chooses_and_centres_the_token(page, arrays):
     )
     page.fill("#search", "nothing like it")
     assert page.locator("#found").inner_text() == "No token has “nothing like it” in it."
-
-
-def test_pointing_shows_a_token_and_a_click_keeps_it(page, arrays):
-    page.evaluate("map.centre(7); map.zoom(20)")  # alone at its place
-    page.mouse.move(*canvas_place(page, 7))
-    agree(told(page), expected(arrays, 7))
-    page.mouse.move(1, 1)
-    assert page.locator("#hint").is_visible()
-    page.mouse.click(*canvas_place(page, 7))
-    page.mouse.move(1, 1)
-    agree(told(page), expected(arrays, 7))
-    page.locator("#neighbours button").nth(2).click()
-    agree(told(page), expected(arrays, arrays["neighbours"][7][2]))

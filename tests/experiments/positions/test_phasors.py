@@ -9,13 +9,13 @@ import numpy as np
 from PIL import Image
 from position_examples import COUNT, SIZES, encoding
 
-from experiments.positions import phasors
+from experiments.positions import plots
 from reference_positions import WRITTEN
 
 
 @functools.cache
 def drawn():
-    return phasors.phasors_of(SIZES)
+    return plots.phasors_of(SIZES)
 
 
 def test_the_hands_of_each_order_are_found_in_its_numbers():
@@ -23,12 +23,12 @@ def test_the_hands_of_each_order_are_found_in_its_numbers():
         "sinusoidal": [(2 * i, 2 * i + 1) for i in range(8)],
         "split": [(i, i + 8) for i in range(8)],
     }
-    assert phasors.hands_of(encoding("learned").table(COUNT)) == []
+    assert plots.hands_of(encoding("learned").table(COUNT)) == []
 
 
 def test_the_gif_has_a_frame_for_each_position(tmp_path):
     phasor = drawn()[0]
-    gif = phasors.draw_gif(phasor._replace(table=phasor.table[:3]), tmp_path / "new" / "a.gif")
+    gif = plots.draw_gif(phasor._replace(table=phasor.table[:3]), tmp_path / "new" / "a.gif")
     with Image.open(gif) as image:
         assert image.n_frames == 3
         frames = []
@@ -37,11 +37,11 @@ def test_the_gif_has_a_frame_for_each_position(tmp_path):
             frames.append(np.asarray(image.convert("RGB"), int))
     assert np.abs(frames[0] - frames[1]).max() > 100
     # 48 such frames are less than a megabyte.
-    assert gif.stat().st_size / 3 * phasors.POSITIONS < 1_000_000
+    assert gif.stat().st_size / 3 * plots.PHASOR_POSITIONS < 1_000_000
 
 
 def test_the_page_holds_the_tables_bit_for_bit(tmp_path):
-    page = phasors.write_phasors(drawn(), tmp_path / "positions.html").read_text("utf-8")
+    page = plots.write_phasors(drawn(), tmp_path / "positions.html").read_text("utf-8")
     [data] = re.findall(r'<script type="application/json" id="phasors">(.*)</script>', page)
     for phasor, told in zip(drawn(), json.loads(data)["encodings"], strict=True):
         numbers = np.frombuffer(base64.b64decode(told["table"]["float32"]), "<f4")

@@ -4,11 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from position_examples import COUNT, SIZES, WITH_PARAMETERS, all_of, keep_only
+from position_examples import COUNT, SIZES, WITH_PARAMETERS, keep_only
 
 from experiments.positions import plots
-from experiments.positions.values import AS_INITIALISED, encodings
-from reference_positions import WRITTEN
+from experiments.positions.values import encodings
 from tiny_models import tiny_config
 from transformer.model.positions.base import NoPositions
 from transformer.model.positions.registry import REGISTRY
@@ -19,7 +18,7 @@ from variants import full_but
 
 
 class Everything(NoPositions):
-    """Acts in every place. Nobody needs to know of it."""
+    """Acts in every place."""
 
     def add(self, embeddings, positions):
         return embeddings + positions[:, None]
@@ -43,7 +42,6 @@ def test_an_encoding_that_someone_adds_has_a_picture_of_each_hook(tmp_path, undr
     monkeypatch.setitem(REGISTRY, "everything", Everything)
     keep_only(monkeypatch, ["everything"])
     found = list(encodings(SIZES, 0, None))[-2:]  # after none
-    assert found[0].summary == "Acts in every place"
     files = list(plots.draw(found[:1], COUNT, tmp_path))
     hooks = ("add", "bias", "rotate", "score", "value_bias")
     assert [path.stem for path in files] == [f"everything_{hook}_encoder" for hook in hooks]
@@ -93,10 +91,3 @@ def test_parameters_of_a_run_are_drawn_at_each_of_their_places(layers, trained, 
     # Distances 0 to 3 back; those of 4 to 6 are clipped.
     np.testing.assert_allclose(last[1][0], kept[[0, 0, 0, 0, 1, 2, 3]], atol=1e-6)
     assert last[0].tolist() == [-6, -5, -4, -3, -2, -1, 0]
-
-
-def test_without_a_run_parameters_are_as_initialised():
-    found = all_of(SIZES)
-    assert {one.name for one in found if one.params} & set(WRITTEN) == WITH_PARAMETERS
-    for one in found:
-        assert one.origin == (AS_INITIALISED if one.params else "")

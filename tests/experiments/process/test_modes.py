@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-import re
+import sys
+from types import SimpleNamespace
 
 import pytest
 from absl import flags
@@ -10,44 +11,22 @@ from absl import flags
 from configs import quickstart
 from experiments.command import main
 from experiments.command.command import Command, run_command
-from experiments.process.modes import MODES, Mode, readers
-from experiments.process.options import Options
-from places import ROOT
+from experiments.process.modes import MODES, Mode, Options
 from transformer import tasks
 from transformer.errors import UserError
 
-ECHO = Mode("echo", "test_modes.echo", "say it again", ("token",), "translate")
-MISTAKES = {
-    "--mode=echo": "translate",
-    "--token=x --mode=heads": "--token is for --mode=embeddings, not for heads",
-}
+ECHO = Mode("echo", "modes.echo", "say it again", "translate")
 
 
-def echo(run, options):
+def echo(run):
     """The mode that is added."""
-    return [run.folder / f"{options.token}.txt"]
-
-
-def parsed(*arguments):
-    """Flags that were defined from the table as it stands, and set."""
-    values = flags.FlagValues()
-    main.define_flags(values)
-    main.parse(["launch.py", "--workdir=x", *arguments], values)
-    return values
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A folder that holds a translator's config."""
-    config = quickstart.get_config()
-    config.data.cache_dir = str(tmp_path / "cache")
-    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
-    return tmp_path
+    return [run.folder / "mine.txt"]
 
 
 @pytest.fixture
 def added(monkeypatch):
     monkeypatch.setitem(MODES, ECHO.name, ECHO)
+    monkeypatch.setitem(sys.modules, "experiments.modes.echo", SimpleNamespace(echo=echo))
 
 
 @pytest.mark.full
@@ -61,39 +40,28 @@ def test_every_mode_has_a_function_for_each_task_that_it_fits(mode, task):
             mode.load(task)
 
 
-def test_every_option_is_read_by_a_mode_and_every_flag_of_a_mode_is_an_option():
-    options = {field.name for field in dataclasses.fields(Options)}
-    assert all(map(readers, options))
-    assert {flag for mode in MODES.values() for flag in mode.flags} == options
+def test_every_option_is_read_by_modes_of_the_table():
+    modes = [field.metadata["modes"] for field in dataclasses.fields(Options)]
+    assert all(modes)
+    assert set().union(*modes) <= MODES.keys()
 
 
-def test_a_mode_of_the_table_is_a_choice_of_the_flag_with_its_help(added):
-    values = parsed("--mode=echo", "--token=mine")
-    assert (values.mode, values.token) == ("echo", "mine")
+def test_a_mode_of_the_table_is_run(added, tmp_path, capsys):
+    values = flags.FlagValues()
+    main.define_flags(values)
+    main.parse(["launch.py", "--workdir=x", "--mode=echo"], values)
+    assert values.mode == "echo"
     assert "echo: say it again" in values["mode"].help
-    assert values["token"].help.startswith("embeddings, echo: print")
+    config = quickstart.get_config()
+    config.data.cache_dir = str(tmp_path / "cache")
+    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
+    assert run_command(Command("echo", str(tmp_path), None, [], Options())) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'mine.txt'}\n"
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_without_its_line_a_mode_and_its_flags_are_refused(mistake):
-    with pytest.raises(UserError, match=MISTAKES[mistake]):
-        parsed(*mistake.split())
-
-
-def test_every_mode_has_its_row_in_the_documentation():
-    text = (ROOT / "docs/modes.md").read_text(encoding="utf-8")
-    assert {*re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)} == {*MODES}
-
-
-def test_a_mode_of_the_table_is_run_with_its_flags(folder, added, capsys):
-    assert run_command(Command("echo", str(folder), None, [], Options(token="mine"))) == 0
-    assert capsys.readouterr().out == f"{folder / 'mine.txt'}\n"
-
-
-def test_a_task_without_a_mode_is_told_those_that_it_has(folder, added):
-    with pytest.raises(UserError) as caught:
-        run_command(Command("classify", str(folder), None, [], Options()))
-    fitting = (name for name, mode in MODES.items() if mode.fits(tasks.REGISTRY["translation"]))
-    usable = ", ".join(name for name in fitting if name != "train")
-    reason = "--mode=classify is not for config.task=translation"
-    assert str(caught.value) == f"{reason}: use {usable}"
+def test_a_task_without_a_mode_is_told_those_that_it_has(added):
+    with pytest.raises(UserError, match="--mode=classify is not for") as e:
+        MODES["classify"].load("translation")
+    fitting = str(e.value).partition(": use ")[2].split(", ")
+    assert "echo" in fitting
+    assert not {"train", "classify"} & {*fitting}

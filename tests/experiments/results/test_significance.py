@@ -8,14 +8,13 @@ from scipy import stats
 
 from experiments.results.statistics import (
     LEVEL,
-    Difference,
     Scores,
     compare_scores,
     holm,
     ratio_of_sums,
     text_values,
 )
-from experiments.results.texts import bleu_of_sums
+from experiments.results.tasks import bleu_of_sums
 from sweeps import sentences, translations
 from transformer.metrics.text import corpus_scores
 
@@ -52,6 +51,10 @@ def test_of_one_run_each_it_is_students_paired_test_over_texts():
     assert found.p_value == pytest.approx(expected.pvalue, rel=1e-9)
     interval = expected.confidence_interval()
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-9)
+    # p < 0.05 in four of five cases: the critical value, and the one that a fifth falls short of.
+    errors = stats.t.ppf(0.975, 3) + stats.t.ppf(0.8, 3)
+    deviation = np.subtract(ours, theirs).std(ddof=1)
+    assert found.detectable == pytest.approx(errors * deviation / 2, rel=1e-6)
 
 
 @pytest.mark.parametrize("texts", [None, 1, 7])
@@ -88,7 +91,6 @@ def test_the_variance_of_text_values_is_that_of_the_score_on_resampled_texts():
 
 def test_what_never_varies_has_neither_interval_nor_p():
     assert not compared([[3.7]], [[1.1]]).has_interval  # one text
-    assert not compared([[3.7]], [[3.7]]).has_interval
     assert not compared([[0.1] * 3] * 2, [[0.0] * 3] * 2).has_interval  # but for rounding
     assert not compare_scores(Scores([1.0]), [Scores([2.0])])[0].has_interval
     assert not compare_scores(Scores([1.0, 2.0]), [Scores([math.nan, 2.0])])[0].has_interval
@@ -111,9 +113,7 @@ def test_p_values_are_corrected_for_all_systems_if_some_have_none():
     assert several.p_value < 0.1
     # Times 4, 3, 2, 1 by rank, never less than the one before, never more than 1.
     assert holm([0.04, 0.01, 0.3, 0.02]) == pytest.approx([0.08, 0.04, 0.3, 0.06])
-    assert holm([0.02, 0.021]) == pytest.approx([0.04, 0.04])
     assert holm([0.7, 0.6]) == [1.0, 1.0]
-    assert holm([]) == []
 
 
 # -- calibration
@@ -152,14 +152,6 @@ def test_equal_systems_differ_one_time_in_twenty_with_and_without_an_effect_of_s
             assert percent > 30
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("seeds", [(3, 3), (3, 10), (10, 3), (5, 5), (2, 5)])
-def test_equal_systems_of_which_one_varies_more_with_the_seed_differ_one_time_in_twenty(seeds):
-    rng = np.random.default_rng(1)
-    for of_seeds in ((3.0, 6.0), (6.0, 3.0)):  # the standard error is 1.4
-        assert found(rng, seeds, 250, of_seeds, of_texts=0.0, texts=20) <= 10
-
-
 def test_of_unequal_numbers_of_seeds_it_is_welchs_test_or_that_of_cochran_and_cox():
     ours, theirs = [31.2, 30.1, 32.0, 31.5], [30.0, 29.5, 31.9]
     [found] = compare_scores(Scores(theirs), [Scores(ours)])
@@ -173,24 +165,3 @@ def test_of_unequal_numbers_of_seeds_it_is_welchs_test_or_that_of_cochran_and_co
     tails = 2 * stats.t.sf(t, [3, 1])  # each with the freedom of its variance
     assert found.p_value == pytest.approx(np.average(tails, weights=parts), rel=1e-9)
     assert found.signature == "cochran-cox|two-sided|seeds:4,2|texts:0"
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("seeds", "systems"), [(1, 1), (3, 1), (5, 3)])
-def test_a_difference_of_the_detectable_size_is_detected_four_times_in_five(seeds, systems):
-    rng = np.random.default_rng(2)
-
-    def draw(better: float) -> Difference:
-        """The first of several systems, which is better than the baseline and the others."""
-        shared, of_seeds = rng.normal(0, 1, 50), 0.2 * (seeds > 1)
-        drawn = [
-            scores(shared + rng.normal(0, of_seeds, (seeds, 1)) + rng.normal(0, 1, (seeds, 50)))
-            for _ in range(systems + 1)
-        ]
-        first = scores(drawn[1].texts + better)
-        return compare_scores(drawn[0], [first, *drawn[2:]])[0]
-
-    size = float(np.mean([draw(0.0).detectable for _ in range(200)]))
-    detected = np.mean([draw(size).corrected < LEVEL for _ in range(400)])
-    assert 0.72 <= detected <= 0.9  # the standard error is 0.02
-    assert np.mean([draw(size / 2).corrected < LEVEL for _ in range(400)]) < 0.5

@@ -1,4 +1,4 @@
-"""A printed table holds all of its text: a terminal folds it, a pipe is as wide as it is."""
+"""A printed table, or one in Markdown, holds all of its text."""
 
 import re
 import sys
@@ -7,6 +7,7 @@ import pytest
 from rich.table import Table
 
 from experiments.process.text_io import print_table
+from transformer.errors import markdown_text
 
 CELLS = ("1603.551234567", "0.123456789 ± 0.00123", "123,456,789,012", "of several words", "7.4%")
 
@@ -40,3 +41,19 @@ def test_a_terminal_folds_what_is_wider_and_a_pipe_has_a_row_in_a_line(capsys, m
     folded = printed(capsys, monkeypatch, 100, made)
     assert max(map(len, folded)) <= 100
     assert "".join(folded).count("5") == "".join(CELLS * 3).count("5")  # nothing is cut
+
+
+@pytest.mark.parametrize(
+    ("text", "markdown"),
+    [
+        ("<b>x</b>", r"\<b>x\</b>"),
+        ("a<b ^ c~d $e$", r"a\<b \^ c\~d \$e\$"),
+        ("*x* `y` [z](u)", r"\*x\* \`y\` \[z\](u)"),
+        ("_x_ a_b _", r"\_x\_ a_b \_"),
+        ("R&D &amp; &#60;", r"R&D \&amp; \&#60;"),
+        ("two\nlines", "two lines"),
+        ("<0.001, p < 0.05, -4.02 ± 1", "<0.001, p < 0.05, -4.02 ± 1"),
+    ],
+)
+def test_markdown_shows_a_text_as_it_is(text, markdown):
+    assert markdown_text(text) == markdown

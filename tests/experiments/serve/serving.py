@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import uvicorn
 
-from experiments.serve.batching import Batcher
+from experiments.serve.model_thread import Worker
 from experiments.serve.routes import Served
 from experiments.serve.serve import LOCAL
 from experiments.serve.server import listen, make_server
@@ -36,7 +36,7 @@ class Running(NamedTuple):
     """A server that runs in threads of its own."""
 
     server: uvicorn.Server
-    batcher: Batcher
+    worker: Worker
     port: int
 
     def ask(
@@ -74,19 +74,19 @@ def serving(runs: list[Served], names: Sequence[str] = LOCAL) -> Iterator[Runnin
     """Serves runs meanwhile."""
     listening = listen("127.0.0.1", 0)
     port = listening.getsockname()[1]
-    server, batcher = make_server(runs, names)
+    server, worker = make_server(runs, names)
     threads = [
-        threading.Thread(target=batcher.run),
+        threading.Thread(target=worker.run),
         threading.Thread(target=lambda: asyncio.run(server.serve([listening]))),
     ]
     for thread in threads:
         thread.start()
     try:
-        yield Running(server, batcher, port)
+        yield Running(server, worker, port)
     finally:
         server.should_exit = True
         threads[1].join(PATIENCE)
-        batcher.close()
+        worker.close()
         threads[0].join(PATIENCE)
         assert not any(thread.is_alive() for thread in threads)
 

@@ -5,25 +5,19 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from serving import SINGLE, gated, is_one_line, serving, wait_until
 
 from experiments.serve import routes
-from experiments.serve.schema import API, BODY
+from experiments.serve.schema import BODY
 
 LONG = json.dumps({"texts": ["a" * 5_001]}).encode()
 MISTAKES = [
     (b"", 400, "the body: Field required, got null; see /openapi.json"),
     (b'{"texts": [', 400, "the body is not JSON (Expecting value): send an object"),
-    (b'{"texts": ["\xff"]}', 400, "error parsing the body, see /openapi.json"),
-    (b"[" * 3_000, 400, "error parsing the body"),  # nested too deeply
-    (b'["a"]', 400, "the body: Input should be a valid dictionary"),
+    (b"[" * 3_000, 400, "error parsing the body, see /openapi.json"),  # nested too deeply
     (b"{}", 400, "texts: Field required, got {}; see /openapi.json"),
-    (b'{"texts": [], "text": "a"}', 400, 'text: Extra inputs are not permitted, got "a"'),
     (b'{"texts": [], "a\\nb": "a"}', 400, "a b: Extra inputs"),
     (b'{"texts": ["a", 7]}', 400, "texts[1]: Input should be a valid string, got 7"),
-    (b'{"texts": ["\\ud83d"]}', 400, 'as a unicode string, got "\\ud83d"'),
     (LONG, 400, "texts[0]: String should have at most 5000 characters"),
     (b'{"texts": [' + b'"a", ' * 64 + b'"a"]}', 400, "texts: List should have at most 64 items"),
     (b'{"texts": ["a"], "num_best": 0}', 400, "num_best=0"),
@@ -54,41 +48,6 @@ def test_a_mistake_is_one_line_at_once_while_the_model_is_busy(site, monkeypatch
         assert first.result().status == 200
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
-    lambda part: st.lists(part, max_size=3) | st.dictionaries(st.text(max_size=3), part),
-    max_leaves=5,
-)
-FIELDS = {
-    "run": st.sampled_from(["translation", "language_model", "classification", "x"]),
-    "texts": st.lists(st.text(max_size=9), max_size=3),
-    "targets": st.lists(st.text(max_size=9), max_size=3),
-    "text": st.text(max_size=9),
-    "target": st.text(max_size=9),
-    "num_best": st.integers(-1, 5),
-    "source_tag": st.text(max_size=5),
-}
-REQUESTS = VALUES | st.fixed_dictionaries({}, optional={k: v | VALUES for k, v in FIELDS.items()})
-
-
-@pytest.mark.full
-# The server's threads draw random numbers while hypothesis does.
-@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
-@settings(
-    max_examples=300,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-@given(operation=st.sampled_from([*API]), fields=REQUESTS)
-def test_any_request_has_an_answer_or_one_line(site, operation, fields):
-    answer = site.post(operation, fields)
-    if answer.status != 200:
-        assert answer.status in (400, 404)
-        is_one_line(answer, answer.status, "")
-
-
 def test_a_body_that_is_too_large_is_refused(site):
     for body in (b" " * 10_000_000, iter([b" " * BODY, b" "])):  # the second one in chunks
         answer = site.ask("POST", "/api/translate", body, {"Content-Type": "application/json"})
@@ -109,13 +68,6 @@ def test_every_request_has_a_line_in_the_log_without_its_text(site, said):
     assert lines[:2] == ["POST /api/translate 200 _ ms", "POST /api/translate 400 _ ms"]
     assert lines[2:4] == ["GET / 200 _ ms", "DELETE /health 405 _ ms"]  # not what monitors ask
     assert re.fullmatch(r"GET /a b/x+\.\.\.x+ 404 _ ms", lines[4])
-
-
-@pytest.mark.full
-def test_any_text_has_an_answer(site):
-    for text in ("a\nb", "\x00a", "a\u2028b", "\ufffd", "🙂" * 50, "a. B. " * 30, "x" * 200):
-        assert site.post("translate", {"texts": [text]}).status == 200
-        assert site.post("attention", {"text": text}).status in (200, 400)
 
 
 def test_no_file_can_be_reached_and_only_posts_are_translated(site):

@@ -114,10 +114,6 @@ REFUSALS = {  # the task, the operation, texts and options; what shell, Python a
         *("language_model", "score", ["one", "one zebra"], {}),
         *("line 2 has zebra", "line 2 has zebra", "texts[1] has zebra"),
     ),
-    "score a long text": (
-        *("language_model", "score", ["one", "one " * 12], {}),
-        *("line 2 has 13 tokens", "line 2 has 13 tokens", "texts[1] has 13 tokens"),
-    ),
     "a tag without tags": (
         *("translation", "translate", ["a"], TAG),
         *["source_tag=<2de> is for runs with tags, and no corpus of this one has any"] * 3,
@@ -126,17 +122,9 @@ REFUSALS = {  # the task, the operation, texts and options; what shell, Python a
         *("tagged", "translate", ["<2de> The dog.", "The dog."], {}),
         *("line 2 has no tag", "text 2 has no tag", "texts[1] has no tag"),
     ),
-    "an unknown tag": (
-        *("tagged", "translate", ["Le chien."], {"source_tag": "<2fr>"}),
-        *["source_tag=<2fr> is unknown: choose one of <2de>, <2en>"] * 3,
-    ),
     "more translations than the beam has": (
         *("translation", "translate", ["a"], {"num_best": 9}),
         *("decode.num_best=9", "num_best=9 ", "num_best=9 is not between 1 and 4"),
-    ),
-    "no classes": (
-        *("classification", "classify", ["the plot"], {"num_best": 0}),
-        *("decode.num_best=0", "num_best=0 ", "num_best=0 is not between 1 and 2"),
     ),
     "an operation of another task": (
         *("classification", "generate", ["the plot"], {}),

@@ -91,10 +91,8 @@ def test_a_port_in_use_and_a_wrong_address_are_refused(tiny):
         port = used.getsockname()[1]
         refused(*flags, f"--port={port}", says=f"--port={port} ([Errno")
     refused(*flags, "--port=65536", says="another port, from 1024 to 65535")
-    for host in ("198.51.100.7", "no such name", "127..0.1"):
-        says = (f"cannot listen at --host={host} --port=0 (", "use --host=127.0.0.1")
-        refused(*flags, "--port=0", f"--host={host}", says=says)
-    refused(*flags, "--port=http", says="port")
+    says = ("cannot listen at --host=no such name --port=0 (", "use --host=127.0.0.1")
+    refused(*flags, "--port=0", "--host=no such name", says=says)
     refused(*flags, "--port=0", f"--also={tiny}", says="is served already")
     refused(*flags, "--port=0", "--also=nothing/here", says="nothing/here")
 

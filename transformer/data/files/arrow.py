@@ -36,59 +36,42 @@ def read_arrow(path: Path, fields: Fields) -> RowTable:
     """
     files = data_files(path)
     with _open_arrow(files[0]) as (schema, _):
-        names = _column_names(schema)
-    return RowTable(
-        f"its columns are {listed(map(repr, names))}", names, _arrow_rows(files, fields)
-    )
+        names = _names_of_fields(schema)
+    about = f"its columns are {listed(map(repr, names))}"
+    return RowTable(about, names, _arrow_rows(files, fields))
 
 
 def _arrow_rows(files: list[Path], fields: Fields) -> Rows:
     number = itertools.count(1)
     for file in files:
         with _open_arrow(file) as (schema, reader):
-            names = [_column_name(file, schema, fields, name) for name in fields.names]
-            labels = [_label_names(schema, name) for name in names]
-            for batch in _record_batches(reader, names):
-                columns = [batch.column(name).to_pylist() for name in names]
-                for i, field in enumerate(fields.names):
-                    whole, _, place = field.rpartition(".")
-                    if whole == names[i]:  # the field is an element of a list column
-                        columns[i] = [dict(enumerate(v or ())).get(int(place)) for v in columns[i]]
-                for i, classes in enumerate(labels):
-                    if classes:  # -1, which has no class, marks a withheld label
-                        columns[i] = [classes.get(value) for value in columns[i]]
-                for values in zip(*columns, strict=True):
-                    yield next(number), values
+            numbered = {str(number): name for number, name in enumerate(schema.names)}
+            names = tuple(n if n in schema.names else numbered.get(n, n) for n in fields.names)
+            columns = [name if name in schema.names else name.partition(".")[0] for name in names]
+            for name, column in zip(names, columns, strict=True):
+                if column not in schema.names:
+                    why = missing(name, _names_of_fields(schema))
+                    raise UserError(f"{file} has {why}: set {fields}")
+            own = fields._replace(names=names)
+            labels = {c: classes for c, classes in _class_names(schema).items() if c in columns}
+            for row in _read_rows(reader, list(dict.fromkeys(columns))):
+                for column, classes in labels.items():
+                    row[column] = classes.get(row[column])  # -1, a withheld label, has no class
+                yield next(number), own.values(row)
 
 
-def _column_names(schema: Any) -> list[str]:
+def _names_of_fields(schema: Any) -> list[str]:
     """Returns the names of the columns; for a struct, one name per field, after a dot."""
     return schema.empty_table().flatten().column_names
 
 
-def _column_name(file: Path, schema: Any, fields: Fields, name: str) -> str:
-    """Returns the name of a field's column; the field may be a column number."""
-    names = _column_names(schema)
-    whole, _, place = name.rpartition(".")
-    if name not in names and whole in names and place.isdecimal():
-        name = whole
-    if name not in names and name.isdecimal() and int(name) < len(schema.names):
-        name = schema.names[int(name)]
-    if name not in names:
-        raise UserError(f"{file} has {missing(name, names)}: set {fields}")
-    if names.count(name) > 1:
-        raise UserError(f"{file} has several columns {name!r}: rename all but one")
-    return name
-
-
-def _label_names(schema: Any, path: str) -> dict[int, str]:
-    """Returns the class names of a label by number, if `datasets` saved them; otherwise {}."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        feature = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        for name in path.split("."):
-            feature = feature[name]
-        if feature["_type"] == "ClassLabel":
-            return dict(enumerate(map(str, feature["names"])))
+def _class_names(schema: Any) -> dict[str, dict[int, str]]:
+    """Returns the names of the classes, by number, of each label whose names `datasets` saved."""
+    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        features = {k: f for k, f in features.items() if isinstance(f, dict)}
+        labels = {k: f["names"] for k, f in features.items() if f.get("_type") == "ClassLabel"}
+        return {column: dict(enumerate(map(str, names))) for column, names in labels.items()}
     return {}
 
 
@@ -115,20 +98,21 @@ def _open_arrow(file: Path) -> Iterator[tuple[Any, Any]]:
         raise unreadable(file, kind, error) from None
 
 
-def _record_batches(reader: Any, names: list[str]) -> Iterator[Any]:
-    """Yields batches of a few rows from a reader, with a column for each field of a struct."""
+def _read_rows(reader: Any, columns: list[str]) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a reader as dicts of some columns."""
     import pyarrow
 
     batches = reader
     if hasattr(reader, "num_row_groups"):  # one row group at a time, to save memory
         groups = range(reader.num_row_groups)
-        batches = (b for i in groups for b in reader.iter_batches(ROWS_AT_ONCE, [i], names))
+        batches = (b for i in groups for b in reader.iter_batches(ROWS_AT_ONCE, [i], columns))
     elif hasattr(reader, "get_batch"):
         batches = map(reader.get_batch, range(reader.num_record_batches))
     for batch in batches:
         # Invalid offsets would crash the process, and text may not be UTF-8.
         batch.validate(full=True)
-        yield from pyarrow.Table.from_batches([batch]).flatten().to_batches(ROWS_AT_ONCE)
+        for part in pyarrow.Table.from_batches([batch]).select(columns).to_batches(ROWS_AT_ONCE):
+            yield from part.to_pylist()
 
 
 def data_files(path: Path) -> list[Path]:
@@ -144,10 +128,9 @@ def data_files(path: Path) -> list[Path]:
             f"{path / splits[0]}"
         )
     shards = [match for file in files if (match := SHARD.fullmatch(file.name))]
-    if shards and [int(m[2]) for m in shards] != list(range(int(shards[0][3]))):
+    if shards and len(shards) != (count := int(shards[0][3])):
         raise UserError(
-            f"{path} has {len(shards)} of {int(shards[0][3])} shards: copy or download those that "
-            "are missing"
+            f"{path} has {len(shards)} of {count} shards: copy or download those that are missing"
         )
     return files
 

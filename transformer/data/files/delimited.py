@@ -15,9 +15,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer.data.files.rows import BrokenError, Fields, Rows, RowTable, listed, missing
+from transformer.data.files.rows import (
+    BrokenError,
+    Fields,
+    Rows,
+    RowTable,
+    listed,
+    missing,
+    names_of,
+)
 from transformer.data.files.text import plain_name, read_lines
-from transformer.errors import UserError, shorten
+from transformer.errors import UserError
 
 # Possible headers of the column of labels, and words in the headers of other columns.
 LABELS = ("label", "labels", "class", "category", "target", "sentiment", "topic", "intent")
@@ -29,7 +37,6 @@ SAMPLE_RECORDS = 100  # number of records used to guess the separator
 csv.field_size_limit(2**24)  # maximum characters of a cell, which may be a book
 QUOTED_CELL = re.compile(r'(?m)(?:^|\t)("(?:[^"]|"")*")(?=\t|$)')  # in TSV
 QUOTES_SHOWN = 100_000  # number of TSV lines used to look for quoted cells
-MANY, FEW = 10, 0.01  # minimum number of quoted cells; maximum fraction of stray quotes
 WHOLE = re.compile(r"\s*\[\s*($|[\[{])")  # start of a JSON list of rows; a row holds no lists
 Records = Iterator[tuple[int, list[str] | csv.Error]]  # with the number of their first line
 
@@ -49,44 +56,37 @@ def read_delimited(path: Path, fields: Fields) -> RowTable:
         return RowTable("it has no lines", [], iter(()))
     if isinstance(cells, csv.Error):
         raise UserError(f"{path}, line {number}: not CSV ({cells}): fix the line")
-    names, places = [cell.strip() for cell in cells], fields.numbers
-    is_header = places is None or _is_header(names, fields, places)
-    if places is None:
-        for key, name in zip(fields.keys, fields.names, strict=True):
-            if name not in names:
-                raise UserError(
-                    f"{path}, line {number} has {missing(name, names)}: set config.data.{key} to "
-                    f"the name of one; or, of a file without a header line, {fields} to numbers of "
-                    "columns, from 0"
-                )
-        places = tuple(map(names.index, fields.names))
-    item = "pair" if "source_field" in fields.keys else "text"
-    read = "a header that is not read as text" if is_header else f"read as a {item}"
-    about = f"its first line, {read}, has the columns {listed(map(repr, cells))}"
+    names, are_numbers = [cell.strip() for cell in cells], all(map(str.isdecimal, fields.names))
+    if lacking := [name for name in fields.names if not are_numbers and name not in names]:
+        raise UserError(
+            f"{path}, line {number} has {missing(lacking[0], names)}: set {fields} to names of it; "
+            "or, of a file without a header line, to numbers of columns, from 0"
+        )
+    places = [int(name) if are_numbers else names.index(name) for name in fields.names]
+    is_header = not are_numbers or _is_header(names, fields, places)
+    about = "a header that is not read as text" if is_header else "which is read as a row"
+    about = f"its first line, {about}, has the columns {listed(map(repr, cells))}"
     about += "; its cells are quoted as in CSV" * (separator != "" and not _is_csv(path))
     if not is_header:
         records = itertools.chain([(number, cells)], records)
-        names = [*map(str, range(len(cells)))]
+        names = names_of(cells)
     width = len(cells) if separator or fields.exact else 0
-    uneven = f"where the first line has {width}"
-    uneven += " (a cell that has a separator needs quotes: see data.quote)" * (separator != "")
-    return RowTable(about, names, _rows(records, fields, places, width, uneven))
+    return RowTable(about, names, _rows(records, places, width))
 
 
-def _rows(records: Records, fields: Fields, places: Sequence[int], width: int, uneven: str) -> Rows:
+def _rows(records: Records, places: Sequence[int], width: int) -> Rows:
     """Yields the fields of each record; a record of another width, unless it is 0, is broken."""
-    last = max(places)
     for number, cells in records:
         if isinstance(cells, csv.Error):
             yield number, BrokenError(f"not CSV ({cells})")
         elif width and len(cells) != width:
-            yield number, BrokenError(f"{len(cells)} column(s), {uneven}")
-        elif last >= len(cells):
-            key, name = fields.keys[places.index(last)], fields.names[places.index(last)]
-            why = f"data.{key}={shorten(name)!r} is column {last}, counted from 0"
-            yield number, BrokenError(f"{len(cells)} column(s), and {why}")
+            quotes = "a cell that has a separator needs quotes: see data.quote"
+            why = f"{len(cells)} column(s), where the first line has {width} ({quotes})"
+            yield number, BrokenError(why)
+        elif max(places) >= len(cells):
+            yield number, BrokenError(f"{len(cells)} column(s), and no column {max(places)}")
         else:
-            yield number, tuple([cells[place] for place in places])  # the fast path
+            yield number, tuple([cells[place] for place in places])
 
 
 def _is_header(first: list[str], fields: Fields, places: Sequence[int]) -> bool:
@@ -94,10 +94,8 @@ def _is_header(first: list[str], fields: Fields, places: Sequence[int]) -> bool:
     cells = [first[place] if place < len(first) else "" for place in places]
     if "label_field" in fields.keys:
         return cells[fields.keys.index("label_field")].lower() in LABELS
-    if len({*cells}) < len(cells):  # two columns of one language, or a copied text
-        cells = first if len({*first}) > 1 else []
     names = [*filter(None, cells)]  # pandas leaves the header of its index empty
-    return bool(names) and all(map(_names_column, names))
+    return len({*cells}) == len(cells) and bool(names) and all(map(_names_column, names))
 
 
 def _names_column(cell: str) -> bool:
@@ -120,7 +118,7 @@ def _guess_dialect(path: Path, separator: str, quote: str, _: int) -> tuple[str,
 
     For CSV, unless the separator is given, it is the one that gives most of the first records equal
     numbers of columns, or else a comma. Spreadsheets write semicolons if the comma is a decimal
-    point. TSV is quoted if quotes enclose cells and are doubled, or enclose all commas.
+    point. TSV is quoted if all quotes enclose cells, and are doubled there or enclose all commas.
     """
     if _is_csv(path) or separator:
         quote = quote or '"'
@@ -128,9 +126,10 @@ def _guess_dialect(path: Path, separator: str, quote: str, _: int) -> tuple[str,
         return max(separator or SEPARATORS, key=fits), quote
     text = "\n".join(itertools.islice(read_lines(path), QUOTES_SHOWN))
     cells, rest = QUOTED_CELL.findall(text), QUOTED_CELL.sub("", text)
-    doubled = sum('""' in cell[1:-1] for cell in cells)
-    commas = not {'"', ","} & {*rest} and len(cells) >= MANY
-    return ("\t", '"') if commas or 0 < doubled >= rest.count('"') / FEW else ("", "")
+    is_doubled = any('""' in cell[1:-1] for cell in cells)
+    return (
+        ("\t", '"') if cells and '"' not in rest and (is_doubled or "," not in rest) else ("", "")
+    )
 
 
 def _count_fitting(path: Path, quote: str, separator: str) -> int:
@@ -142,7 +141,7 @@ def _count_fitting(path: Path, quote: str, separator: str) -> int:
 
 
 def _csv_records(path: Path, separator: str, quote: str) -> Records:
-    """Yields each record; for one that is not valid CSV, the error for each of its lines."""
+    """Yields each record, or the error of one that is not valid CSV."""
     lines = (f"{line}\n" for line in read_lines(path))
     reader = csv.reader(lines, strict=True, delimiter=separator, quotechar=quote)
     while True:
@@ -153,7 +152,7 @@ def _csv_records(path: Path, separator: str, quote: str) -> Records:
         except StopIteration:
             return
         except csv.Error as error:
-            yield from ((line, error) for line in range(number, reader.line_num + 1))
+            yield number, error
 
 
 # -- JSON
@@ -166,38 +165,23 @@ def read_jsonl(path: Path, fields: Fields) -> RowTable:
     `targets.0`), or the number of an element of a list, from zero.
     """
     records = _json_records(path)
-    first = next(records, (0, BrokenError()))
-    names = [] if isinstance(first[1], BrokenError) else [*first[1]]
-    records = itertools.chain([first] * (first[0] > 0), records)
-    rows = ((number, fields.values(record)) for number, record in records)
+    head = [*itertools.islice(records, 1)]
+    names = [name for _, row in head if not isinstance(row, BrokenError) for name in names_of(row)]
+    rows = ((number, fields.values(row)) for number, row in itertools.chain(head, records))
     return RowTable(f"its fields are {listed(map(repr, names))}", names, rows)
 
 
-def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any] | BrokenError]]:
-    """Yields the number and the fields of each line, or of each element if the file is a list."""
+def _json_records(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yields the number and the value of each line, or of each element if the file is a list."""
     lines = ((number, line) for number, line in enumerate(read_lines(path), 1) if line.strip())
     for number, line in lines:
         is_whole = number == 1 and WHOLE.match(line)
+        text = "\n".join([line, *(line for _, line in lines)]) if is_whole else line
         try:
-            value = json.loads(
-                "\n".join([line, *(line for _, line in lines)]) if is_whole else line
-            )
+            value = json.loads(text)
         except (ValueError, RecursionError) as error:
             yield number, BrokenError(f"no JSON ({error})")
-        else:
-            yield from (enumerate(map(_cells, value), 1) if is_whole else [(number, _cells(value))])
-
-
-def _cells(value: Any) -> dict[str, Any] | BrokenError:
-    """Returns the fields of an object or a list; a dot precedes the keys of nested ones."""
-    if isinstance(value, list):
-        return dict(zip(map(str, itertools.count()), value, strict=False))
-    if not isinstance(value, dict):
-        return BrokenError(f"not a JSON object but {type(value).__name__}")
-    fields = {}
-    for name, inner in value.items():
-        inside = inner.items() if isinstance(inner, dict) else ()
-        if isinstance(inner, list) and isinstance(next(iter(inner), None), str):
-            fields[name], inside = inner, enumerate(inner)
-        fields |= {f"{name}.{key}": each for key, each in inside} or {name: inner}
-    return fields
+            continue
+        for place, row in enumerate(value, 1) if is_whole else [(number, value)]:
+            why = f"not a JSON object but {type(row).__name__}"
+            yield place, row if isinstance(row, dict | list) else BrokenError(why)

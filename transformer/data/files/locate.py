@@ -1,21 +1,83 @@
-"""Paths of the files that a config names."""
+"""Where the files of a corpus are: public corpora that can be fetched, and paths of a config."""
 
-import difflib
+import json
 import os
 import re
-import shlex
+import tomllib
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
 from transformer.data.files.arrow import SHARD, is_dataset
-from transformer.data.files.catalogue import CATALOGUE
-from transformer.data.files.text import SUFFIXES
+from transformer.data.files.rows import listed
+from transformer.data.files.text import SUFFIXES, plain_name
 from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 from transformer.files import LAUNCH
 
 PART = re.compile(r"(train|test|val|dev)(?:ing|id|idation)?(?:\..*)?")  # a file name of a split
+HIDDEN = (".", "__MACOSX")  # prefixes of names that archives and editors leave behind
+NO_CLASSES = ("unsup", "unlabel")  # prefixes of folders without labels
+
+
+# -- public corpora
+
+
+class Download(NamedTuple):
+    """A file to download.
+
+    Attributes:
+      name: the file name; if it is not an archive, also the name of the file that is kept.
+      urls: alternative addresses; the first one that answers is used.
+      checksum: `sha256:` or `md5:` and hexadecimal digits; '' if none is published.
+      members: the archive members that are kept, and their new names.
+      classes: table names (label<TAB>text rows, shuffled), and the archive folders that each table
+        is made from: one folder per class, with one text per file.
+      talks: names of files of lowercased lines, and the members of an archive of TED talks that
+        they are made from. `valid.*` has every 23rd line, and `train.*` all others.
+    """
+
+    name: str
+    urls: tuple[str, ...]
+    checksum: str = ""
+    members: Mapping[str, str] = {}
+    classes: Mapping[str, tuple[str, ...]] = {}
+    talks: Mapping[str, tuple[str, ...]] = {}
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the files that are kept."""
+        return (*self.members.values(), *self.classes, *self.talks) or (self.name,)
+
+
+class PublicCorpus(NamedTuple):
+    """A public corpus: its total download size as text, and its keys of `config.data`."""
+
+    title: str
+    licence: str
+    citation: str
+    size: str
+    downloads: tuple[Download, ...]
+    settings: Mapping[str, str]
+
+
+def _read_catalogue() -> dict[str, PublicCorpus]:
+    tables = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text("utf-8"))
+    languages, pattern = tables.pop("languages"), json.dumps(tables.pop("tatoeba"))
+    for code, language in languages.items():
+        text = pattern.replace("{code}", code).replace("{language}", language)
+        tables[f"tatoeba_{code}"] = json.loads(text)
+    for table in tables.values():
+        table["downloads"] = tuple(Download(**download) for download in table["downloads"])
+    return {name: PublicCorpus(**table) for name, table in tables.items()}
+
+
+CATALOGUE = _read_catalogue()
+
+
+# -- paths of a config
 
 
 def corpus_folder(settings: ConfigDict) -> Path:
@@ -41,7 +103,7 @@ def split_sources(settings: ConfigDict) -> dict[str, str]:
         if match := PART.fullmatch(name.lower()):
             split = "validation" if match[1] in ("val", "dev") else match[1]
             parts.setdefault(split, os.path.join(names["train"], name))
-        elif not entry.startswith((".", "__MACOSX")) and (folder / entry).is_dir():
+        elif not entry.startswith(HIDDEN) and (folder / entry).is_dir():
             return names
     if "train" in parts:
         names = parts | {split: name for split, name in names.items() if name and split != "train"}
@@ -62,29 +124,34 @@ def locate(settings: ConfigDict, key: str, part: str | None = None, folders: boo
             f"config.data.{key} is empty: name a text file, below config.data.path or in full"
         )
     path = corpus_folder(settings) / Path(name).expanduser()
-    if not path.parent.is_dir():
-        hint = _fetch_command(settings, name) or "check config.data.path"
-        raise UserError(f"data.{key}={name!r}: {path.parent} is not a folder: {hint}")
     for file in (path, *(path.with_name(path.name + end) for end in SUFFIXES)):
         if file.is_file():
             return file
     if is_dataset(path) or (folders and path.is_dir()):
         return path
+    what, fix = "is not a file", f"check config.data.path and config.data.{key}"
     if path.is_dir():
-        what = "a folder without files that end in .tmx, .parquet or .arrow"
-        raise UserError(f"data.{key}={name!r}: {path} is {what}: name a text file in it")
-    near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
-    hint = f"did you mean {near[0]!r}? set" if near else "check config.data.path and"
-    hint = _fetch_command(settings, name) or f"{hint} config.data.{key}"
-    raise UserError(f"data.{key}={name!r}: {path} is not a file: {hint}")
+        what = "is a folder without files that end in .tmx, .parquet or .arrow"
+        fix = "name a text file in it"
+    elif settings.fetch:
+        fix += f", or download {settings.fetch} with `{LAUNCH} --mode=fetch` and these flags"
+    raise UserError(f"data.{key}={name!r}: {path} {what}: {fix}")
 
 
-def _fetch_command(settings: ConfigDict, name: str) -> str:
-    """Returns the command that fetches a config's corpus; '' if it has no file of this name."""
-    downloads = CATALOGUE[settings.fetch].downloads if settings.fetch else ()
-    outputs = {output for download in downloads for output in download.outputs}
-    if outputs.isdisjoint({name, *(name + end for end in SUFFIXES)}):
-        return ""
-    keys = {"path": settings.path, "cache_dir": settings.cache_dir, "fetch": settings.fetch}
-    flags = [f"--config.data.{key}={shlex.quote(value)}" for key, value in keys.items() if value]
-    return f"download it with `{LAUNCH} --mode=fetch {' '.join(flags)}`"
+def class_files(folder: Path, endings: Collection[str]) -> tuple[list[tuple[str, Path]], str]:
+    """Returns (class, path) of each file in the class folders, sorted, and a note on other files.
+
+    A file may be in a subfolder of its class folder. All other files are counted.
+    """
+    files, others = [], []
+    for entry in sorted(folder.iterdir()):
+        is_class = entry.is_dir() and not entry.name.lower().startswith(NO_CLASSES)
+        for path in sorted(entry.rglob("*")) if entry.is_dir() else [entry]:
+            parts = path.relative_to(folder).parts
+            is_item = is_class and Path(plain_name(path.name)).suffix in endings
+            is_hidden = any(part.startswith(HIDDEN) for part in parts)
+            if is_item and not is_hidden and path.is_file():
+                files.append((entry.name, path))
+            elif not path.is_dir():
+                others.append("/".join(parts))
+    return files, f"; {len(others):,} other files are left out: {listed(others)}" * bool(others)

@@ -1,7 +1,7 @@
 """Rows of a data file: the values of the requested fields, or the reason why a row is broken."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from transformer.errors import shorten
@@ -44,23 +44,38 @@ class Fields(NamedTuple):
     separator: str = ""
     quote: str = ""
 
-    @property
-    def numbers(self) -> tuple[int, ...] | None:
-        """The column numbers; None if any field is a name."""
-        return tuple(map(int, self.names)) if all(map(str.isdecimal, self.names)) else None
-
     def __str__(self) -> str:
         """The flags that set the fields, as messages quote them."""
         return " and ".join(f"config.data.{key}" for key in dict.fromkeys(self.keys))
 
-    def values(self, record: Mapping[str, Any] | BrokenError) -> tuple[Any, ...] | BrokenError:
-        """Returns the values of the fields in a record; a BrokenError is passed on."""
+    def values(self, record: Any) -> tuple[Any, ...] | BrokenError:
+        """Returns the values of the fields in a dict or list; a BrokenError is passed on."""
         if isinstance(record, BrokenError):
             return record
-        try:
-            return tuple([record[name] for name in self.names])  # the fast path
-        except KeyError as error:
-            return BrokenError(missing(error.args[0], record))
+        values = []
+        for name in self.names:
+            try:
+                values.append(_value(record, name))
+            except (LookupError, TypeError, ValueError):
+                return BrokenError(missing(name, names_of(record)))
+        return tuple(values)
+
+
+def _value(record: Any, name: str) -> Any:
+    """Returns a field of a dict or list; a dot precedes the key or index of a field within it."""
+    if isinstance(record, dict) and name in record:
+        return record[name]
+    first, _, rest = name.partition(".")
+    value = record[int(first) if isinstance(record, list) else first]
+    return _value(value, rest) if rest else value
+
+
+def names_of(record: Any) -> list[str]:
+    """Returns the names of the fields in a dict or list; those within a dict follow a dot."""
+    if isinstance(record, list):
+        return [*map(str, range(len(record)))]
+    inner = ((key, value if isinstance(value, dict) else ("",)) for key, value in record.items())
+    return [f"{key}.{name}" if name else key for key, names in inner for name in names]
 
 
 def missing(name: str, names: Iterable[str]) -> str:

@@ -1,6 +1,5 @@
 """Items such as sentence pairs from a data file in any row format; or pairs from two files."""
 
-import collections
 import dataclasses
 import itertools
 import re
@@ -12,9 +11,8 @@ from ml_collections import ConfigDict
 
 from transformer.data.files.arrow import is_dataset, read_arrow
 from transformer.data.files.delimited import read_delimited, read_jsonl
-from transformer.data.files.folders import read_folders
-from transformer.data.files.locate import locate
-from transformer.data.files.rows import BrokenError, Fields, RowTable, listed, text_value
+from transformer.data.files.locate import class_files, locate
+from transformer.data.files.rows import BrokenError, Fields, Rows, RowTable, listed, text_value
 from transformer.data.files.text import (
     HEAD_BYTES,
     content_of,
@@ -29,6 +27,35 @@ from transformer.errors import UserError, shorten
 Item = TypeVar("Item")
 DATASET = "folder"  # a folder of Hugging Face's `datasets`
 CLASSES = "folder of each class"
+TEXTS = ("", ".txt", ".text", ".md")  # suffixes of text files in folders of classes
+ROWS_SHOWN, CUT = 1000, 80  # rows to check for sentences; characters of each value
+NO_SENTENCE = re.compile(r"[\W\d_]*")  # a value without letters
+
+
+def read_folders(path: Path, fields: Fields) -> RowTable:
+    """Returns the text of each file below a class folder, and the name of the class folder."""
+    texts, left_out = class_files(path, TEXTS)
+    if not texts:
+        raise UserError(
+            f"{path} has no text in folders of classes, and no file or folder train{left_out}: "
+            "name a file of it in config.data.train_source"
+        )
+    about = f"its classes are {listed(repr(label) for label in dict.fromkeys(t[0] for t in texts))}"
+    return RowTable(about + left_out, [*fields.names], _text_rows(path, texts, fields))
+
+
+def _text_rows(folder: Path, texts: list[tuple[str, Path]], fields: Fields) -> Rows:
+    for label, file in texts:
+        with open_unpacked(file) as stream:
+            data = stream.read()
+        try:
+            text = data.decode("utf-8-sig")
+            row = tuple(label if key == "label_field" else text for key in fields.keys)
+        except UnicodeDecodeError as error:
+            row = BrokenError(f"byte 0x{data[error.start]:02X} is not UTF-8")
+        yield str(file.relative_to(folder)), row
+
+
 FORMATS: dict[str, Callable[[Path, Fields], RowTable]] = {
     ".tsv": read_delimited,
     ".csv": read_delimited,
@@ -40,8 +67,6 @@ FORMATS: dict[str, Callable[[Path, Fields], RowTable]] = {
     CLASSES: read_folders,
 }
 ROWS_ALONE = FORMATS.keys() - {".tsv", ".csv"}  # formats whose lines are never sentences
-ROWS_SHOWN, CUT = 1000, 80  # rows to check for sentences; characters of each value
-NO_SENTENCE = re.compile(r"[\W\d_]*")  # a value without letters
 
 
 def format_of(path: Path, any_text: bool = False) -> str:
@@ -85,18 +110,16 @@ class TableFile(Generic[Item]):
     ):
         texts = {k: settings[k].split(",") if k == several else [settings[k]] for k in keys}
         keys, names = zip(*((k, name) for k in keys for name in texts[k]), strict=True)
-        if "" in names or len(set(names)) < len(names):
-            pairs = zip(keys, names, strict=True)
-            named = " and ".join(f"config.data.{key}={shorten(name)!r}" for key, name in pairs)
-            raise UserError(f"{named}: name different fields")
         dialect = [settings[key].replace("\\t", "\t") for key in ("separator", "quote")]
+        self.source, self.fields, self._make = source, Fields(keys, names, exact, *dialect), make
+        if "" in names or len(set(names)) < len(names):
+            raise UserError(f"{self.fields}: name different fields, not {', '.join(names)!r}")
         if max(map(len, dialect)) > 1:
             raise UserError("config.data.separator and config.data.quote: each is one character")
-        self.source, self.fields, self._make = source, Fields(keys, names, exact, *dialect), make
         self.skip_broken = settings.skip_broken
         self._read = FORMATS.get(format_of(source), read_delimited)
-        self.unit = "row" if self._read is read_arrow else "line"
-        self.unit = "file" if self._read is read_folders else self.unit
+        is_row, is_file = self._read is read_arrow, self._read is read_folders
+        self.unit = "row" if is_row else "file" if is_file else "line"
 
     def __iter__(self) -> Iterator[Item]:
         for record in self.records():
@@ -136,16 +159,6 @@ class TableFile(Generic[Item]):
                 what = f"config.data.{key} reads ids or empty cells, such as {shorten(wrong[0])!r}"
                 yield f"warning: {self.source}: {what}: name a column of sentences"
 
-    def count_broken(self) -> int:
-        """Returns the number of broken rows after a full pass; UserError if all rows are broken."""
-        counts = collections.Counter(isinstance(record, BrokenError) for record in self.records())
-        if counts[True] and not counts[False]:
-            raise UserError(
-                f"{self.source} has only broken {self.unit}s, {counts[True]:,} of them: check "
-                f"{self.fields}, or leave config.data.skip_broken out to see why"
-            )
-        return counts[True]
-
 
 def describe_rows(files: Iterable[object]) -> list[str]:
     """Returns lines about the columns of each table, and about broken rows that are skipped."""
@@ -153,7 +166,8 @@ def describe_rows(files: Iterable[object]) -> list[str]:
     for file in files:
         if isinstance(file, TableFile):
             lines += file.describe_columns()
-            if file.skip_broken and (count := file.count_broken()):
+            broken = (isinstance(record, BrokenError) for record in file.records())
+            if file.skip_broken and (count := sum(broken)):
                 lines.append(f"{file.source}: skipped {count:,} broken {file.unit}s")
     return lines
 
@@ -202,9 +216,4 @@ def pair_table(path: Path, settings: ConfigDict) -> TableFile[Pair]:
 
 
 def _pair_of_row(source: Any, target: Any) -> Pair:
-    """Returns a pair, each side on one line."""
-    return Pair(_in_one_line(source, "source"), _in_one_line(target, "target"))
-
-
-def _in_one_line(text: Any, name: str) -> str:
-    return text_value(text, name).replace("\r\n", " ").replace("\n", " ")
+    return Pair(text_value(source, "source"), text_value(target, "target"))

@@ -4,6 +4,7 @@ Compression is recognised by a file's first bytes, whatever its name, and so are
 lines of text, such as office documents: `unread.toml` lists these.
 """
 
+import codecs
 import contextlib
 import functools
 import gzip
@@ -20,7 +21,6 @@ from typing import Any
 from transformer.errors import UserError, one_line
 
 HEAD_BYTES = 8192  # number of bytes that identify a format or an encoding
-WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")  # longer byte order marks first
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 CONTENTS = {  # of data files with rows
     ".parquet": re.compile(rb"PAR1"),
@@ -28,7 +28,7 @@ CONTENTS = {  # of data files with rows
     ".tmx": re.compile(rb"(?s)[^\w<]*(<.*)?<\0?t\0?m\0?x\b"),
     ".jsonl": re.compile(rb'(\xef\xbb\xbf)?\s*(\[\s*)?(\{\s*"[^"]*"\s*:|\[\s*"(\\.|[^"\\])*"\s*,)'),
 }
-SKIPPED, BREAKS = " \t\r\n\ufeff\xef\xbb\xbf", re.compile("\r\n?")  # also as decoded by Latin-1
+SKIPPED, BREAKS = " \t\r\n\xef\xbb\xbf", re.compile("\r\n?")  # as decoded by Latin-1
 SUFFIXES = (".gz", ".xz", ".zst")
 
 
@@ -91,10 +91,9 @@ def content_of(head: bytes, name: Path | str, any_text: bool = False) -> str:
     Raises UserError for documents, with advice on how to get plain text or a table. With
     `any_text`, documents that are text themselves, such as programs, are accepted.
     """
-    texts = [head.decode(code, "ignore") for code in {"latin-1", _wide_encoding(head)} if code]
-    texts = [BREAKS.sub("\n", text.lstrip(SKIPPED)) for text in texts]
+    text = BREAKS.sub("\n", head.decode("latin-1").lstrip(SKIPPED))
     for pattern, what, fix in () if any_text and b"\0" not in head else _other_content():
-        if any(map(pattern.match, texts)):
+        if pattern.match(text):
             fix = fix.replace("FILE", shlex.quote(str(name))) if isinstance(name, Path) else fix
             raise UserError(f"{name} is {what}: {fix}")
     kinds = (kind for kind, content in CONTENTS.items() if content.match(head))
@@ -114,31 +113,16 @@ def read_lines(path: Path, any_text: bool = False) -> Iterator[str]:
 
 
 def decode_line(line: bytes, name: Path | str, number: int) -> str:
-    """Returns a line of UTF-8 text, including its end.
-
-    The first line may have a byte order mark. An error message names the actual encoding if the
-    bytes reveal it.
-    """
-    encoding, what = _wide_encoding(line[:HEAD_BYTES]) if number == 1 else "", "the text"
-    if not encoding:
+    """Returns a line of UTF-8 text, including its end; line 1 may have a byte order mark."""
+    is_wide = b"\0" in line or line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    what, encoding, more = "the text", "UTF-16", ""
+    if number > 1 or not is_wide:  # English text in UTF-16 is valid UTF-8
         try:
             return line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            encoding = "UTF-16" if b"\0" in line else ""
             what = f"byte 0x{line[error.start]:02X}"
-    likely = f" but {encoding}" if encoding else ""
-    fix = f"convert the file, for example with `iconv -f {encoding or 'WINDOWS-1252'} -t UTF-8`"
-    if not encoding:  # guessing wrong would go unnoticed
-        fix += ", if it is Western European; Cyrillic may be WINDOWS-1251, others are in `iconv -l`"
-        fix += "; if this line alone is not UTF-8, write it again"
-    raise UserError(f"{name}, line {number}: {what} is not UTF-8{likely}: {fix}")
-
-
-def _wide_encoding(head: bytes) -> str:
-    """Returns the iconv name of an encoding with two or four bytes per character; '' for others."""
-    for encoding in WIDE:
-        if head.startswith("\ufeff".encode(encoding)):
-            return encoding[:-2]
-    if len(head) < 4 or 3 * head.count(0) < len(head):
-        return ""
-    return "UTF-16BE" if 4 * head[::2].count(0) > len(head) else "UTF-16LE"
+    if not is_wide:  # a wrong guess would go unnoticed
+        encoding = "WINDOWS-1252"
+        more = ", if it is Western European; `iconv -l` lists others, such as WINDOWS-1251"
+    fix = f"convert the file, for example with `iconv -f {encoding} -t UTF-8`{more}"
+    raise UserError(f"{name}, line {number}: {what} is not UTF-8: {fix}")

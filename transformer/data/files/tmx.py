@@ -6,14 +6,13 @@ come from an untrusted source.
 Source: TMX 1.4b Specification, https://www.gala-global.org/tmx-14b
 """
 
-import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from transformer.data.files.rows import BrokenError, Fields, Rows, RowTable, listed
 from transformer.data.files.text import open_unpacked, plain_name
-from transformer.errors import UserError
+from transformer.errors import UserError, one_line
 
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 # Matches the text of a segment, without inline elements that hold document codes.
@@ -39,28 +38,22 @@ def read_tmx(path: Path, fields: Fields) -> RowTable:
 
 
 def _translation_rows(files: list[Path], fields: Fields) -> Rows:
+    tags = fields._replace(names=tuple(map(_plain_tag, fields.names)))
     for file in files:
         where = f" in {file.name}" * (len(files) > 1)
         for line, unit in _translation_units(file):
-            tags = () if isinstance(unit, BrokenError) else tuple(unit)
-            tagged = fields._replace(names=tuple(_find_tag(name, tags) for name in fields.names))
-            yield f"{line}{where}", tagged.values(unit)
-
-
-@functools.lru_cache
-def _find_tag(language: str, tags: tuple[str, ...]) -> str:
-    """Returns the tag that matches a language: an equal one, or else the first regional variant."""
-    wanted = _plain_tag(language)
-    near = [tag for tag in tags if _plain_tag(tag).startswith(wanted)]
-    return min(near, key=lambda tag: _plain_tag(tag) != wanted, default=language)
+            yield f"{line}{where}", tags.values(unit)
 
 
 def _plain_tag(language: str) -> str:
-    return f"{language}-".lower().replace("_", "-")
+    return language.lower().replace("_", "-")
 
 
 def _translation_units(path: Path) -> Iterator[tuple[int, dict[str, str] | BrokenError]]:
-    """Yields the line of each translation unit, and its segments by language."""
+    """Yields the line of each translation unit, and its segments by language.
+
+    A segment in `en-us` is also that of `en`, unless the unit has one in `en`.
+    """
     from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
     text_of = etree.XPath(TEXT)
@@ -68,20 +61,20 @@ def _translation_units(path: Path) -> Iterator[tuple[int, dict[str, str] | Broke
         units = etree.iterparse(stream, tag="{*}tu", resolve_entities=False)
         try:
             for _, unit in units:
-                segments: dict[str, str] | BrokenError = {}
-                for tuv in unit.iterchildren("{*}tuv"):
-                    for segment in tuv.iterchildren("{*}seg"):
-                        language = tuv.get(LANGUAGE) or tuv.get("lang", "")
-                        text = "".join(text_of(segment)) if len(segment) else segment.text or ""
-                        segments.setdefault(language, text)
-                for entity in unit.iter(etree.Entity):
-                    segments = BrokenError(f"the entity {entity.text} is not expanded")
-                yield unit.sourceline, segments
+                exact: dict[str, str] = {}
+                regional: dict[str, str] = {}
+                for segment in unit.iterfind("{*}tuv/{*}seg"):
+                    tuv = segment.getparent()
+                    tag = _plain_tag(tuv.get(LANGUAGE) or tuv.get("lang", ""))
+                    text = "".join(text_of(segment)) if len(segment) else segment.text or ""
+                    exact.setdefault(tag, text)
+                    regional.setdefault(tag.partition("-")[0], text)
+                entity = next(unit.iter(etree.Entity), None)
+                broken = BrokenError(f"the entity {getattr(entity, 'text', '')} is not expanded")
+                yield unit.sourceline, regional | exact if entity is None else broken
                 unit.clear()
                 while unit.getprevious() is not None and unit.getparent() is not None:
                     del unit.getparent()[0]  # frees units that have been read
         except etree.XMLSyntaxError as error:
-            first = next(iter(units.error_log), None)
-            line, why = (first.line, first.message) if first else (1, error.msg)
             fix = "fix the file or its encoding, or copy or download it again"
-            raise UserError(f"{path}, line {line}: broken XML ({why}): {fix}") from None
+            raise UserError(f"{path}: broken XML ({one_line(str(error))}): {fix}") from None

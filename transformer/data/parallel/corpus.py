@@ -13,15 +13,13 @@ import numpy as np
 from jaxtyping import Int, UInt64
 from ml_collections import ConfigDict
 
-from transformer.data.cleaning.rules import SHORT_SENTENCE, CleaningReport, check_kept
-from transformer.data.cleaning.survey import undirected
+from transformer.data.cleaning import SHORT_SENTENCE, CleaningReport, check_kept
 from transformer.data.corpora import texts_of
 from transformer.data.encode import (
     TOKENIZER,
     Encoded,
     EncodedPart,
     Restartable,
-    Side,
     batched,
     cache_folder,
     encode_training_text,
@@ -34,11 +32,12 @@ from transformer.data.parallel.training_pairs import (
     HeldOutReport,
     TrainingPairs,
     read_training_pairs,
+    undirected,
 )
 from transformer.data.placeholders import NAMES, PLACEHOLDER_RULE, read_pair
 from transformer.data.token_store import TextStore, TokenStore, cached_arrays
 from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer, with_symbols
-from transformer.data.tokenizer.draws import make_random, sampling_key, strengths_of
+from transformer.data.tokenizer.draws import make_random, strengths_of
 
 ENCODE_AT_ONCE = 20_000  # pairs
 SIDES = ("source", "target")
@@ -83,10 +82,10 @@ class PairSampler:
 
         def draw(number: int) -> Sequence[Ids]:
             for _ in range(TRIES):
-                ids = self._draw(number, random)[1]
+                ids = self._draw(number, random)
                 if max(map(len, ids)) in lengths:
                     return ids
-            return self._draw(number, make_random("pair", number, planned))[1]
+            return self._draw(number, make_random("pair", number, planned))
 
         return [*map(draw, numbers)]
 
@@ -95,20 +94,18 @@ class PairSampler:
         """Number of planned draws of each pair."""
         return PLANNED_MODIFICATIONS if self.augmentation.fractions else PLANNED_SEGMENTATIONS
 
-    def plan(self) -> tuple[Int[np.ndarray, "2 draws pairs"], dict[str, float]]:
-        """Returns `drawn`, and for each modifier the fraction of planned draws that it changed."""
+    def plan(self) -> Int[np.ndarray, "2 draws pairs"]:
+        """Returns `drawn`."""
         drawn = np.zeros((2, self.planned_draws, len(self.tokens[0])), np.int32)
-        changes: collections.Counter[str] = collections.Counter()
         for number, i in itertools.product(range(drawn.shape[2]), range(drawn.shape[1])):
-            name, ids = self._draw(number, make_random("pair", number, i))
+            ids = self._draw(number, make_random("pair", number, i))
             drawn[:, i, number] = [*map(len, ids)]
-            changes[name] += 1
-        return drawn, {name: changes[name] / drawn[0].size for name in self.augmentation.fractions}
+        return drawn
 
-    def _draw(self, number: int, random: Random) -> tuple[str, Sequence[Ids]]:
-        """Returns the name of the modifier, '' for none, and the tokens of both sides."""
+    def _draw(self, number: int, random: Random) -> Sequence[Ids]:
+        """Returns the tokens of both sides of a pair."""
         numbers = range(number, min(number + MAX_PAIRS, len(self.tokens[0])))
-        name, pair = self.augmentation.draw(
+        pair = self.augmentation.draw(
             lambda: [Pair(self.texts[0][i], self.texts[1][i]) for i in numbers], random
         )
         sides, ids = None, []
@@ -121,10 +118,10 @@ class PairSampler:
             else:
                 plain = self.tokens[side][number]
                 ids.append(tokenizer.encode([sides[side]])[0] if sides else plain)
-        unknown = name and any(UNK_ID in side for side in ids)
+        unknown = pair and any(UNK_ID in side for side in ids)
         if max(map(len, ids)) < self.max_tokens and not unknown:
-            return name, ids
-        return "", [tokens[number] for tokens in self.tokens]
+            return ids
+        return [tokens[number] for tokens in self.tokens]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,7 +133,6 @@ class Corpus(Encoded):
       held_out: the reports on the other splits.
       hashes: undirected hashes of the pairs, before token limits drop some of them.
       sampler: draws modifications and segmentations; None if pairs never vary.
-      modified: the fraction of the pairs that each modifier changes.
     """
 
     source_tokenizer: Tokenizer
@@ -145,7 +141,6 @@ class Corpus(Encoded):
     held_out: Mapping[str, HeldOutReport]
     hashes: UInt64[np.ndarray, "pairs"]
     sampler: PairSampler | None = None
-    modified: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def source(self) -> TokenStore:
@@ -207,7 +202,8 @@ def encode_corpora(
     )
     limits = [(own.max_tokens, own.max_token_ratio) for own in texts_of(data)]
     rule = f"pairs {PLACEHOLDER_RULE}" if settings.placeholders else "pairs"
-    sampled = bool(sampling_key(settings) or augmentation.key)
+    strengths = strengths_of(settings, [tokenizer.kind for tokenizer in tokenizers])
+    sampled = bool(any(strengths) or augmentation.fractions)
     encoded = encode_training_text(
         _parallel_parts(corpora, limits, tokenizers),
         dict(zip(SIDES, tokenizers, strict=True)),
@@ -217,10 +213,10 @@ def encode_corpora(
         initial,
         with_texts=sampled,
     )
-    sampler, modified = None, {}
+    sampler = None
     if sampled:
         longest = max(max_tokens for max_tokens, _ in limits)
-        sampler, modified = make_sampler(encoded, tokenizers, augmentation, longest, data, settings)
+        sampler = _make_sampler(encoded, tokenizers, strengths, augmentation, longest, data)
     reports = tuple(
         corpus.report.without(**{name: encoded.notes[f"{number} {name}"] for name in TOKEN_LIMITS})
         for number, corpus in enumerate(corpora)
@@ -235,7 +231,6 @@ def encode_corpora(
         held_out=dict(itertools.chain(*(corpus.held_out.items() for corpus in corpora))),
         hashes=undirected(np.concatenate([corpus.hashes for corpus in corpora])),
         sampler=sampler,
-        modified=modified,
     )
 
 
@@ -296,40 +291,37 @@ def _parallel_parts(
             counts += SHORT_SENTENCE
             balanced = counts.max(axis=0) <= (max_ratio or np.inf) * counts.min(axis=0)
             marks = (short & balanced).tolist()
-            sides = {
-                name: Side([*itertools.compress(own, marks)], [*itertools.compress(lines, marks)])
-                for name, own, lines in zip(SIDES, ids, texts, strict=True)
-            }
+            ids = ([*itertools.compress(own, marks)] for own in ids)
+            lines = ([*itertools.compress(own, marks)] for own in texts)
             dropped = int((~short).sum()), int((short & ~balanced).sum())
             names = (f"{number} {name}" for name in TOKEN_LIMITS)
-            yield EncodedPart(sides, counts=dict(zip(names, dropped, strict=True)))
+            yield EncodedPart(
+                dict(zip(SIDES, ids, strict=True)),
+                counts=dict(zip(names, dropped, strict=True)),
+                texts=dict(zip(SIDES, lines, strict=True)),
+            )
 
 
-def make_sampler(
+def _make_sampler(
     encoded: Encoded,
     tokenizers: Sequence[Tokenizer],
+    strengths: tuple[float, float],
     augmentation: Augmentation,
     max_tokens: int,
     data: ConfigDict,
-    settings: ConfigDict,
-) -> tuple[PairSampler, Mapping[str, float]]:
-    """Returns the sampler of an encoded corpus, with cached plan, and the modified fractions."""
+) -> PairSampler:
+    """Returns the sampler of an encoded corpus, whose planned draws are cached."""
     sampler = PairSampler(
         (encoded.text("source"), encoded.text("target")),
         (encoded.side("source"), encoded.side("target")),
         (tokenizers[0], tokenizers[1]),
-        strengths_of(settings, [tokenizer.kind for tokenizer in tokenizers]),
+        strengths,
         augmentation,
         max_tokens,
         np.zeros((2, 0, 0), np.int32),
     )
     digests = [encoded.arrays_digest, *(tokenizer.digest for tokenizer in tokenizers)]
-    key = repr((*digests, *sampling_key(settings), *augmentation.key, max_tokens))
+    key = repr((*digests, *strengths, *augmentation.key, max_tokens))
     folder = cache_folder(data) / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.drawn"
-
-    def make(_: Path) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        drawn, fractions = sampler.plan()
-        return {"drawn": drawn}, fractions
-
-    arrays, fractions, _ = cached_arrays(folder, make)
-    return dataclasses.replace(sampler, drawn=arrays["drawn"]), fractions
+    arrays = cached_arrays(folder, lambda _: ({"drawn": sampler.plan()}, {}))[0]
+    return dataclasses.replace(sampler, drawn=arrays["drawn"])

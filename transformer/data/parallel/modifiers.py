@@ -16,6 +16,7 @@ from transformer.data.characters import canonicalize, has_capital, join_texts
 from transformer.data.corpora import languages_of
 from transformer.data.pairs import Pair
 from transformer.data.placeholders import NAMES
+from transformer.data.tokenizer.draws import KEYS
 from transformer.data.words import Words, set_case
 from transformer.errors import UserError
 
@@ -182,16 +183,16 @@ class Augmentation(NamedTuple):
         rule = MODIFIER_RULE, *self.words.languages
         return (*rule, *self.fractions.items()) if self.fractions else ()
 
-    def draw(self, pairs: Callable[[], Sequence[Pair]], random: Random) -> tuple[str, Pair | None]:
-        """Returns a modifier's name and the modified first pair; '' and None if it is unchanged."""
+    def draw(self, pairs: Callable[[], Sequence[Pair]], random: Random) -> Pair | None:
+        """Returns the first pair after a modifier that is drawn; None if it stays unchanged."""
         level = random.random()
         for name, fraction in self.fractions.items():
             level -= fraction
             if level < 0:
                 texts = pairs()
                 pair = modify(MODIFIERS[name], texts, random, self.words)
-                return (name, pair) if pair != texts[0] else ("", None)
-        return "", None
+                return pair if pair != texts[0] else None
+        return None
 
 
 def modify(modifier: Modifier, pairs: Sequence[Pair], random: Random, words: Words) -> Pair:
@@ -222,18 +223,19 @@ def augmentation_of(data: ConfigDict, symbols: Sequence[str] = ()) -> Augmentati
     return Augmentation(fractions, Words(languages=languages_of(data), symbols=tuple(symbols)))
 
 
-def check_augmentation(data: ConfigDict, placeholders: bool, unpaired: str) -> None:
-    """Raises UserError if the `data.augment_*` sum exceeds 1, or the task has no pairs.
+def check_augmentation(data: ConfigDict, tokenizer: ConfigDict, unpaired: str) -> None:
+    """Raises UserError if the `data.augment_*` sum exceeds 1, or a task has no pairs to change.
 
-    `tokenizer.placeholders` also requires pairs. `unpaired` names a task without pairs; else ''.
+    `unpaired` names a task without pairs; '' for others.
     """
-    fractions = {name: part for name in AUGMENTED if (part := data[f"augment_{name}"])}
-    keys = [f"data.augment_{name}={fraction:g}" for name, fraction in fractions.items()]
-    if (total := sum(fractions.values())) > 1 + 1e-9:
-        raise UserError(f"{' '.join(keys)} add to {total:g}: lower them, to a sum of at most 1")
-    keys += ["tokenizer.placeholders=True"] * placeholders
-    if keys and unpaired:
-        raise UserError(
-            f"{keys[0]} modifies sentence pairs, and config.task={unpaired} has none: set "
-            f"config.{keys[0].partition('=')[0]}=0"
-        )
+    keys = {f"data.augment_{name}": data[f"augment_{name}"] for name in AUGMENTED}
+    if (total := sum(keys.values())) > 1 + 1e-9:
+        shown = " ".join(f"{key}={fraction:g}" for key, fraction in keys.items() if fraction)
+        raise UserError(f"{shown} add to {total:g}: lower them, to a sum of at most 1")
+    keys |= {f"tokenizer.{key}": tokenizer[key] for key in (*KEYS.values(), "placeholders")}
+    for key, value in keys.items() if unpaired else ():
+        if value:
+            raise UserError(
+                f"{key}={value} changes sentence pairs, and config.task={unpaired} has none: leave "
+                "it at its default"
+            )

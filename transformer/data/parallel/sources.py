@@ -10,7 +10,6 @@ import itertools
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from importlib import metadata
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,13 +19,11 @@ from ml_collections import ConfigDict
 
 from transformer.config.keys import having
 from transformer.data import held_out, tfds
-from transformer.data.cleaning import survey as surveys
-from transformer.data.cleaning.rules import CleaningReport, CleaningRules, rules_of
-from transformer.data.cleaning.survey import Survey, undirected
+from transformer.data.cleaning import CleaningReport, CleaningRules, rules_of
 from transformer.data.encode import batched, cache_folder
 from transformer.data.files.arrow import data_files
 from transformer.data.files.table import TableFile, TwoFiles, describe_rows, parallel_text
-from transformer.data.pairs import SPLITS, Pair
+from transformer.data.pairs import SPLITS, Pair, choose_source
 from transformer.data.parallel import training_pairs
 from transformer.data.parallel.modifiers import joined
 from transformer.data.parallel.training_pairs import Hashes, HeldOutReport, TrainingPairs
@@ -35,7 +32,6 @@ from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
 
 WORTH_KEEPING = 4 * 2**20  # minimum bytes; smaller text, even compressed, is read again in seconds
-LIBRARIES = ("ftfy", "iso639-lang", "py3langid")  # for header detection and cleaning
 
 Texts = Mapping[str, TwoFiles | TableFile[Pair]]
 Splits = Mapping[str, Iterable[Pair]]
@@ -49,11 +45,7 @@ def open_source(settings: ConfigDict, earlier: Hashes | None = None) -> Splits:
     training length: for `copy` and `reverse`, sequences twice as long as the longest in training;
     for other sources, pairs of consecutive test pairs joined. For `earlier` see `open_files`.
     """
-    if settings.source not in REGISTRY:
-        raise UserError(
-            f"data.source={settings.source!r} is unknown: choose one of {', '.join(REGISTRY)}"
-        )
-    splits = REGISTRY[settings.source](settings, earlier)
+    splits = choose_source(settings, REGISTRY)(settings, earlier)
     size = settings.length_generalization_size
     if not size or "length_generalization" in splits:
         return splits
@@ -95,23 +87,17 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
     """
     texts, rules = named_files(settings), rules_of(settings)
     arrays, notes = _read_cached(
-        "pairs", texts, settings, lambda: _read_pairs(texts, rules, settings, earlier), earlier
+        texts, settings, lambda: _read_pairs(texts, rules, settings, earlier), earlier
     )
     for line in notes["lines"]:
         logger.warning(line)
     held = {split: [Pair(*sides) for sides in pairs] for split, pairs in notes["held"].items()}
-    if settings.train_subset:
-        counts = len(arrays["kept"]), len(arrays["kept"]) + len(arrays["gone"]) - notes["taken"]
-        logger.info("data.train_subset: %s of %s training pairs", *(f"{n:,}" for n in counts))
     pairs, marks = held_out.Without(texts["train"], arrays["gone"]), arrays["kept"].tobytes()
     train = TrainingPairs(
         training_pairs.cleaned(pairs, marks),
         CleaningReport(*notes["report"]),
         tuple(notes["fingerprints"]),
-        {
-            split: HeldOutReport(size, CleaningReport(*faults), *counts)
-            for split, (size, faults, *counts) in notes["held_out"].items()
-        },
+        {split: HeldOutReport(*counts) for split, counts in notes["held_out"].items()},
         arrays["hashes"],
         pairs,
         marks,
@@ -121,8 +107,7 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
 
 def count_all(settings: ConfigDict) -> int:
     """Returns the number of pairs in the training file, including those that are held out."""
-    text = parallel_text(settings, "train")
-    return _read_cached("count", {"train": text}, settings, lambda: ({}, sum(1 for _ in text)))[1]
+    return sum(1 for _ in parallel_text(settings, "train"))
 
 
 def count_train(settings: ConfigDict) -> int:
@@ -150,9 +135,8 @@ def check_files(texts: Texts) -> list[str]:
     """
     lines = describe_rows(texts.values())
     for split, text in texts.items():
-        held_out.check_not_empty(
-            text, sum(1 for _ in itertools.islice(text, 1 if split == "train" else None))
-        )
+        count = sum(1 for _ in itertools.islice(text, 1 if split == "train" else None))
+        held_out.check_not_empty(text.source, count)
     return lines
 
 
@@ -162,24 +146,22 @@ def _read_pairs(
     """Returns the numbers of the chosen pairs of the files as arrays, and notes about them."""
     lines = check_files(texts)
     text, sizes = texts["train"], _sizes(settings)
-    facts, rules = surveys.survey(text, rules, settings.seed)
-    faults = surveys.duplicates(facts, rules)
+    facts = training_pairs.survey(text, rules, settings.seed)
+    faults = training_pairs.duplicates(facts, rules)
     usable = faults == 0
     # Other pairs with the same source as a pair of an earlier run cannot be held out, either.
-    learnt = np.isin(undirected(facts.exact), () if earlier is None else earlier)
+    learnt = np.isin(training_pairs.undirected(facts.exact), () if earlier is None else earlier)
     learnt = np.isin(facts.ranks, facts.ranks[learnt]) & usable
     try:
-        numbers = held_out.choose(text, facts.ranks, usable & ~learnt, sizes, settings)
-        count = sum(map(len, numbers.values()))
-        held_out.check_room(text, sizes, len(usable), not count or count < int(usable.sum()))
+        numbers = held_out.choose(text.source, facts.ranks, usable & ~learnt, sizes, settings)
     except held_out.TooFewError as error:
-        dropped = surveys.count_faults(faults).dropped
+        dropped = training_pairs.count_faults(faults).dropped
         reasons = [f"{n:,} {reason}" for reason, n in dropped.items()]
         reasons += [f"{learnt.sum():,} in {training_pairs.EARLIER}"] * bool(learnt.any())
         more = f"; not held out are pairs that are dropped or known: {', '.join(reasons)}"
         raise UserError(f"{error}{more * bool(reasons)}") from None
     splits = {**texts, **held_out.take(text, numbers)}
-    facts = surveys.without_copies(facts, list(itertools.chain(*numbers.values())), rules)
+    facts = training_pairs.without_copies(facts, list(itertools.chain(*numbers.values())), rules)
     gone = np.array(sorted(itertools.chain(*numbers.values())), np.int64)
     if settings.train_subset:
         usable = facts.faults == 0
@@ -187,12 +169,11 @@ def _read_pairs(
         places = np.flatnonzero(usable)
         chosen = places[np.argsort(facts.ranks[places], kind="stable")[: settings.train_subset]]
         gone = np.delete(np.arange(len(usable)), chosen)
-    rest = Survey(*(np.delete(array, gone, axis=0) for array in facts))
+    rest = np.delete(facts, gone).view(np.recarray)
     scored = {split: splits[split] for split in SPLITS[1:]}
     train = training_pairs.clean(held_out.Without(text, gone), rules, scored, earlier, rest)
     notes = {
         "lines": lines,
-        "taken": count,
         "held": {split: [pair[:2] for pair in splits[split]] for split in sizes},
         "report": train.report,
         "fingerprints": train.fingerprints,
@@ -210,11 +191,10 @@ def _sizes(settings: ConfigDict) -> dict[str, int]:
 
 
 def _read_cached(
-    name: str,
     texts: Texts,
     settings: ConfigDict,
     read: Callable[[], tuple[dict[str, np.ndarray], Any]],
-    earlier: Hashes | None = None,
+    earlier: Hashes | None,
 ) -> tuple[Mapping[str, np.ndarray], Any]:
     """Returns the result of `read`, from the cache if the files are unchanged."""
     files = _file_stamps(texts)
@@ -223,14 +203,12 @@ def _read_cached(
     of_batches = having("shared", "tokens")
     values = {k: value for k, value in settings.items() if f"data.{k}" not in of_batches}
     learnt = earlier is not None and hashlib.sha256(np.ascontiguousarray(earlier).data).hexdigest()
-    code = hashlib.sha256()  # reading and cleaning depend on the code, as on these libraries
+    code = hashlib.sha256()  # reading and cleaning depend on the code
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         code.update(path.read_bytes())
-    versions = {d.name: d.version for d in metadata.distributions() if d.name in LIBRARIES}
-    versions = [code.hexdigest(), versions]
-    described = json.dumps([files, sorted(values.items()), versions, learnt], default=str)
-    key = hashlib.sha256(described.encode()).hexdigest()[:24]
-    return cached_arrays(cache_folder(settings) / f"{key}.{name}", lambda _: read())[:2]
+    described = [files, sorted(values.items()), code.hexdigest(), learnt]
+    key = hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:24]
+    return cached_arrays(cache_folder(settings) / f"{key}.pairs", lambda _: read())[:2]
 
 
 def _file_stamps(texts: Texts) -> list[tuple[str, int, int]]:

@@ -1,31 +1,42 @@
-"""The training pairs of a corpus, cleaned, and the check for held-out pairs among them.
+"""The training pairs of a corpus: their survey, cleaning, and the check for held-out pairs.
 
-Held-out pairs are looked up by their hashes, see `Survey`, in the training text of a run and in
-that of the run that it starts from, which may be gone or have grown since. So each run keeps the
-hashes of its training pairs, and of those of the runs before it: `trained_on.npz` has `pairs` and
-`earlier`, eight bytes for each pair, ascending.
+A survey describes each pair in thirty bytes, whatever its length. Decisions about more than one
+pair, such as which of two duplicates comes first, use these numbers.
+
+Held-out pairs are looked up by their hashes in the training text of a run and in that of the run
+that it starts from, which may be gone or have grown since. So each run keeps the hashes of its
+training pairs, and of those of the runs before it: `trained_on.npz` has `pairs` and `earlier`,
+eight bytes for each pair, ascending.
 
 A separate file for validation or test, such as a published test set, is never filtered, so that
-scores are comparable; the pairs that the rules would drop are counted.
+scores are comparable.
 """
 
-import collections
 import dataclasses
 import hashlib
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import unescape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import UInt64
+from jaxtyping import UInt8, UInt64
 from ml_collections import ConfigDict
 
-from transformer.data.cleaning import survey as surveys
-from transformer.data.cleaning.rules import CleaningReport, CleaningRules, check_kept, rules_of
-from transformer.data.cleaning.survey import Survey, pair_hash, undirected
+from transformer.data.cleaning import (
+    FAULTS,
+    SCRIPTS,
+    CleaningReport,
+    CleaningRules,
+    check_kept,
+    folded,
+    rules_of,
+    scripts_of,
+)
 from transformer.data.encode import Restartable
+from transformer.data.held_out import rank
 from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.files import open_arrays, whole_file
@@ -40,41 +51,136 @@ TRAINED_ON_FIX = (
 logger = logging.getLogger(__name__)
 Hashes = UInt64[np.ndarray, "_"]
 NO_HASHES = np.zeros(0, np.uint64)
+Survey = np.recarray  # of `FACTS`, in the order of the text
+FACTS = np.dtype(
+    [
+        ("faults", np.uint8),  # the first fault, as an index into `FAULTS`
+        ("ranks", np.uint64),  # a hash of the source, by which pairs are held out
+        ("exact", np.uint64),  # `pair_hash` of both sides
+        ("near", np.uint64),  # a hash of both sides after `folded`, if it is needed
+        ("scripts", np.uint8, (2, 2)),  # two main scripts of each side, in `SCRIPTS`, if needed
+    ]
+)
+
+
+# -- survey
+
+
+def survey(pairs: Iterable[Pair], rules: CleaningRules, seed: int = 0) -> Survey:
+    """Returns the survey of a text.
+
+    Args:
+      pairs: read once, and never held in memory.
+      seed: seed of `ranks`.
+    """
+    rows = (_describe_pair(pair, rules, seed) for pair in map(canonical, pairs))
+    facts = np.fromiter(rows, FACTS).view(np.recarray)
+    unfaulty = facts.faults == 0
+    for scripts in facts.scripts.transpose(1, 0, 2) if rules.min_script_fraction else ():
+        counts = np.bincount(scripts[unfaulty, 0], minlength=len(SCRIPTS))
+        usual = counts >= max(1, rules.min_script_fraction * counts[1:].sum())
+        usual[0] = False  # number 0 stands for no script
+        wrong = (scripts[:, 0] > 0) & ~usual[scripts].any(axis=1) & (facts.faults == 0)
+        facts.faults[wrong] = FAULTS.index("script")
+    return facts
+
+
+def _describe_pair(pair: Pair, rules: CleaningRules, seed: int) -> tuple[Any, ...]:
+    """Returns the facts about a canonical pair, in the order of `FACTS`."""
+    near, scripts = 0, [("", "")] * 2
+    if fault := rules.fault(pair.source, pair.target):
+        ranks = exact = 0
+    else:
+        ranks, exact = rank(pair.source, seed), pair_hash(*pair[:2])
+        texts = unescape(pair.source), unescape(pair.target)
+        if rules.remove_near_duplicates:
+            near = _hash_text(*map(folded, texts))
+        if rules.min_script_fraction:
+            scripts = [*map(scripts_of, texts)]
+    numbers = [[*map(SCRIPTS.index, two)] for two in scripts]
+    return FAULTS.index(fault), ranks, exact, near, numbers
+
+
+def duplicates(facts: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"]:
+    """Returns the faults, with later pairs that have the same hashes marked as duplicates."""
+    faults = facts.faults.copy()
+    for wanted, fault, hashes in (
+        (rules.remove_duplicates, "duplicate", facts.exact),
+        (rules.remove_near_duplicates, "near_duplicate", facts.near),
+    ):
+        if wanted:
+            places = np.flatnonzero(faults == 0)
+            again = np.ones(len(places), bool)
+            again[np.unique(hashes[places], return_index=True)[1]] = False
+            faults[places[again]] = FAULTS.index(fault)
+    return faults
+
+
+def without_copies(facts: Survey, chosen: Sequence[int], rules: CleaningRules) -> Survey:
+    """Returns a survey in which pairs equal to chosen ones, except these, are duplicates."""
+    facts, others = facts.copy(), facts.faults == 0
+    others[list(chosen)] = False
+    for fault, hashes in (("near_duplicate", facts.near), ("duplicate", facts.exact)):
+        if fault == "duplicate" or rules.remove_near_duplicates:
+            facts.faults[others & np.isin(hashes, hashes[list(chosen)])] = FAULTS.index(fault)
+    return facts
+
+
+def count_faults(faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
+    """Returns the number of pairs with each fault."""
+    counts = np.bincount(faults, minlength=len(FAULTS)).tolist()
+    return CleaningReport(dict(zip(FAULTS, counts, strict=True)))
+
+
+def pair_hash(source: str, target: str) -> int:
+    """Returns a hash of two canonical sides, whose last bit says which side sorts first.
+
+    With five million pairs, the probability that any two share a hash is one in a million.
+    """
+    swapped = source > target
+    return _hash_text(*((target, source) if swapped else (source, target))) & ~1 | swapped
+
+
+def undirected(hashes: UInt64[np.ndarray, "pairs"]) -> UInt64[np.ndarray, "pairs"]:
+    """Returns hashes that do not depend on the direction of a pair."""
+    return hashes & ~np.uint64(1)
+
+
+def _hash_text(source: str, target: str) -> int:
+    # The length marks where the source ends, whatever characters both sides hold.
+    text = f"{len(source)} {source}{target}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+# -- cleaned pairs
 
 
 class HeldOutReport(NamedTuple):
-    """The faults of the pairs of a split, and the number of pairs that also occur in training text.
+    """The number of pairs of a split, and of those that also occur in training text.
 
     Pairs are compared as they are with the training text, and in either direction with that of
     earlier runs; `earlier` is None without such runs.
     """
 
     size: int
-    faults: CleaningReport
     repeated: int
     earlier: int | None = None
 
     def describe(self, split: str) -> list[str]:
-        """Returns the lines to print at the start; none if there are no faults."""
+        """Returns the lines to print at the start; none if no pair occurs in training text."""
         lines, of_pairs = [], f"of {self.size:,} pairs occur in"
-        if dropped := self.faults.dropped:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
-            lines.append(
-                f"{split}: all {self.size:,} pairs are scored, though cleaning would drop {reasons}"
-            )
         if self.repeated:
             lines.append(f"{split}: {self.repeated:,} {of_pairs} the training text")
         if self.earlier:
             what = f"{self.earlier:,} {of_pairs} {EARLIER}"
-            lines.append(f"warning: {split}: {what}: the scores are too good")
+            lines.append(f"warning: {split}: {what}: the scores will be too high")
         return lines
 
     def counts(self) -> dict[str, int]:
         """Returns the same counts as table columns."""
-        dropped = {f"of them {reason}": n for reason, n in self.faults.dropped.items()}
         repeated = {"of them in the training text": self.repeated} if self.repeated else {}
         earlier = {} if self.earlier is None else {f"of them in {EARLIER}": self.earlier}
-        return dropped | repeated | earlier
+        return repeated | earlier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,14 +228,13 @@ def clean(
     earlier: Hashes | None = None,
     facts: Survey | None = None,
 ) -> TrainingPairs:
-    """Returns cleaned training pairs, by the rules of their survey if there is one."""
-    if facts is None:
-        facts, rules = surveys.survey(pairs, rules)
-    faults = surveys.duplicates(facts, rules)
+    """Returns training pairs, cleaned by their survey, which is made here if there is none."""
+    facts = survey(pairs, rules) if facts is None else facts
+    faults = duplicates(facts, rules)
     marks, hashes = (faults == 0).tobytes(), facts.exact[faults == 0]
     rest = cleaned(pairs, marks)
-    reports = check_held_out(held_out, rules, hashes, earlier)
-    report = surveys.count_faults(faults)
+    reports = check_held_out(held_out, hashes, earlier)
+    report = count_faults(faults)
     return TrainingPairs(rest, report, fingerprints_of(rest), reports, hashes, pairs, marks)
 
 
@@ -151,20 +256,15 @@ def fingerprints_of(pairs: Iterable[Pair]) -> tuple[str, str]:
 
 
 def check_held_out(
-    splits: Mapping[str, Iterable[Pair]],
-    rules: CleaningRules,
-    trained: Hashes,
-    earlier: Hashes | None,
+    splits: Mapping[str, Iterable[Pair]], trained: Hashes, earlier: Hashes | None
 ) -> dict[str, HeldOutReport]:
     """Returns the report on each split, given hashes of the run's and of earlier pairs."""
     reports = {}
     for split, pairs in splits.items():
         sides = [canonical(pair)[:2] for pair in pairs]
-        faults = collections.Counter(rules.fault(*own) for own in sides)
         hashes = np.fromiter(itertools.starmap(pair_hash, sides), np.uint64)
         reports[split] = HeldOutReport(
             len(sides),
-            CleaningReport(faults),
             int(np.isin(hashes, trained).sum()),
             None if earlier is None else int(np.isin(undirected(hashes), earlier).sum()),
         )
@@ -183,7 +283,7 @@ def read_earlier(init_from: str, folder: Path | None) -> Hashes | None:
     if folder and (folder / TRAINED_ON_FILE).exists():
         _, hashes = _hashes(folder / TRAINED_ON_FILE)
     elif (source / TRAINED_ON_FILE).exists():
-        hashes = _union(*_hashes(source / TRAINED_ON_FILE))
+        hashes = np.union1d(*_hashes(source / TRAINED_ON_FILE))
     if len(hashes):
         return hashes
     logger.warning(
@@ -197,7 +297,7 @@ def save_hashes(folder: Path, pairs: Hashes, earlier: Hashes | None) -> None:
     """Adds the hashes of a run's training pairs to those of its earlier trainings, in `folder`."""
     path, before = folder / TRAINED_ON_FILE, NO_HASHES if earlier is None else earlier
     saved = _hashes(path)[0] if path.exists() else NO_HASHES
-    pairs = _union(undirected(pairs), saved)
+    pairs = np.union1d(undirected(pairs), saved)
     if not path.exists() or len(saved) < len(pairs):
         with whole_file(path, binary=True) as file:
             np.savez(file, pairs=pairs, earlier=before)
@@ -215,12 +315,6 @@ def seen_line(folder: Path, pairs: Sequence[Pair]) -> str | None:
         f"warning: the model was trained on {count:,} of these {len(pairs):,} pairs "
         f"({count / len(pairs):.1%}): scores of pairs that it has not seen are lower"
     )
-
-
-def _union(*hashes: Hashes) -> Hashes:
-    """Returns the distinct hashes, ascending; `np.unique` takes thirty times as long."""
-    ascending = np.sort(np.concatenate(hashes))
-    return ascending[np.diff(ascending, prepend=ascending[:1] + 1) != 0]
 
 
 def _hashes(path: Path) -> tuple[Hashes, Hashes]:

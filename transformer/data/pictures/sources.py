@@ -7,10 +7,8 @@ caption.
 import hashlib
 import importlib.util
 import json
-import math
 import re
-import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +23,10 @@ from transformer.data.files.locate import corpus_folder, locate, split_sources
 from transformer.data.files.rows import BrokenError, text_value
 from transformer.data.files.table import ROWS_ALONE, TableFile, format_of
 from transformer.data.files.text import open_unpacked, read_lines
-from transformer.data.labelled.sources import LabelledSource, check_classes
-from transformer.data.pairs import SPLITS, LabelledPicture
+from transformer.data.labelled import LabelledSource, check_classes
+from transformer.data.pairs import SPLITS, LabelledPicture, choose_source
 from transformer.data.pictures import scenes
-from transformer.data.pictures.files import MAX_PIXELS, read_classes, read_picture
+from transformer.data.pictures.patches import MAX_PIXELS, read_classes, read_picture
 from transformer.errors import UserError
 
 IDX_BYTES, MAX_IDX = 8, 2**31  # the IDX code of bytes; maximum bytes that are read
@@ -76,29 +74,13 @@ def open_pictures(data: ConfigDict, look: Look, label_type: str) -> LabelledSour
     Args:
       label_type: CLASSES, ANSWERS or CAPTIONS.
     """
-    sources = [name for name, (_, types) in REGISTRY.items() if label_type in types]
-    if data.source not in sources:
-        raise UserError(
-            f"config.data.source={data.source} has no {label_type} of pictures: choose one of "
-            f"{', '.join(sources)}, or another config.task"
-        )
-    read, _ = REGISTRY[data.source]
-    splits = read(data, look, label_type)
+    readers = {name: read for name, (read, types) in REGISTRY.items() if label_type in types}
+    splits = choose_source(data, readers)(data, look, label_type)
     if unnamed := [split for split in SPLITS[1:] if split not in splits]:
         splits |= _hold_out(splits["train"], unnamed, data)
     items = {split: splits[split].items for split in SPLITS}
     labels, sizes = check_classes(items, data) if label_type != CAPTIONS else ((), {})
     return LabelledSource(items, labels, sizes, {s: splits[s].pixels for s in SPLITS})
-
-
-class _Items(NamedTuple):
-    """Items as a text that `held_out` can split."""
-
-    items: Sequence[LabelledPicture]
-    source: Path
-
-    def __iter__(self) -> Iterator[LabelledPicture]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return iter(self.items)
 
 
 def _hold_out(
@@ -109,12 +91,12 @@ def _hold_out(
     for split in splits:
         fraction = int(data[f"{split}_fraction"] * len(train.items))
         sizes[split] = data[f"{split}_size"] or min(fraction, MAX_FRACTION)
-    text = _Items(train.items, Path(data.train_source or data.source))
 
     def key(item: LabelledPicture) -> str:
         return train.digests[item.picture]
 
-    divided = held_out.hold_out(text, sizes, data, key)
+    place = Path(data.train_source or data.source)
+    divided = held_out.hold_out(train.items, place, sizes, data, key)
     # With data.holdout=end, a split may begin between two items of one picture.
     split_of = {key(item): split for split in divided for item in divided[split]}
     items = {s: [item for item in train.items if split_of[key(item)] == s] for s in divided}
@@ -201,16 +183,12 @@ def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
     """Returns the values of an IDX file, maybe compressed (LeCun et al., "The MNIST database")."""
     try:
         with open_unpacked(path) as file:
-            zeros, kind, axes = struct.unpack(">HBB", file.read(4))
-            shape = struct.unpack(f">{axes}I", file.read(4 * axes))
-            if zeros or kind != IDX_BYTES:
-                raise ValueError(f"its numbers are of type {kind}, not {IDX_BYTES}")
-            size = math.prod(shape)
-            numbers = file.read(min(size, MAX_IDX))  # all values might exceed the memory
-            if len(numbers) < size or file.read(1):
-                raise ValueError(f"its header says {size:,} numbers, and it has others")
-            return np.frombuffer(numbers, np.uint8).reshape(shape)
-    except (struct.error, ValueError) as error:
+            data = np.frombuffer(file.read(MAX_IDX), np.uint8)  # more might exceed the memory
+        if data[:3].tolist() != [0, 0, IDX_BYTES]:
+            raise ValueError("it does not begin with the code of bytes")
+        values = 4 + 4 * int(data[3])  # the place of the first one
+        return data[values:].reshape(data[4:values].view(">u4").tolist())
+    except (IndexError, ValueError) as error:
         raise UserError(
             f"{path} is not a file of bytes in IDX ({error}): fetch it again"
         ) from error

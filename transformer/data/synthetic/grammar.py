@@ -19,7 +19,6 @@ from typing import TypeVar
 
 from transformer.data.pairs import Pair
 from transformer.data.synthetic import clauses, fill
-from transformer.data.synthetic import lexicon as lx
 from transformer.data.synthetic.clauses import Clause, Phrase, Piece, fixed, joined, subordinate
 
 Option = TypeVar("Option")
@@ -44,7 +43,7 @@ class Composer:
         self.uniform = random.Random(seed).random
         self.used: list[object] = []  # nouns and names in the sentence so far
         self.brief = False  # whether the sentence has two clauses
-        self.pronoun: lx.Pronoun | None = None  # the subject of the clause, if it is a pronoun
+        self.pronoun: clauses.Pronoun | None = None  # the subject of the clause, if it is a pronoun
 
     def chance(self, probability: float) -> bool:
         return self.uniform() < probability
@@ -61,73 +60,73 @@ class Composer:
         return option
 
     def fixed(self, group: str) -> Phrase:
-        return fixed(*self.pick(lx.FIXED[group]))
+        return fixed(*self.pick(clauses.FIXED[group]))
 
     def name(self) -> Phrase:
-        name = self.new(lx.NAMES)
+        name = self.new(clauses.NAMES)
         return fixed(name, name)._replace(definite=True)
 
-    def adjectives(self, noun: lx.Noun, probability: float) -> list[lx.Adjective]:
+    def adjectives(self, noun: clauses.Noun, probability: float) -> list[clauses.Adjective]:
         if not self.chance(probability):
             return []
-        first, second = (self.pick(lx.ADJECTIVES_OF[noun.kinds[0]]) for _ in range(2))
+        first, second = (self.pick(clauses.ADJECTIVES_OF[noun.kinds[0]]) for _ in range(2))
         # Only a colour follows another adjective: then both languages have the same order.
         both = "color" in second.kinds and "color" not in first.kinds
         return [first, second] if both else [first]
 
-    def owner(self, kinds: lx.Kinds) -> Phrase:
+    def owner(self, kinds: clauses.Kinds) -> Phrase:
         """Returns a genitive; only "the" or possessives, rarely adjectives, precede its noun."""
-        noun = self.new(lx.nouns_of(kinds))
+        noun = self.new(clauses.nouns_of(kinds))
         plural = self.chance(0.2)
         mine = "unowned" not in noun.kinds and self.chance(0.3)
-        determiner = self.pick(lx.POSSESSIVES) if mine else lx.THE
+        determiner = self.pick(clauses.POSSESSIVES) if mine else clauses.THE
         return clauses.noun_phrase(noun, plural, determiner, self.adjectives(noun, 0.1), "genitive")
 
     def noun_phrase(
-        self, kinds: lx.Kinds, case: str, negation: Piece | None = None, definite: bool = False
+        self, kinds: clauses.Kinds, case: str, negation: Piece | None = None, definite: bool = False
     ) -> Phrase:
         """Returns a noun of one of the kinds, with a random determiner, adjectives and owner."""
-        noun = self.new(lx.nouns_of(kinds))
+        noun = self.new(clauses.nouns_of(kinds))
         plural = bool(noun.plural) and self.chance(0.1 if "place" in kinds else 0.25)
-        indefinite = lx.INDEFINITE if noun.plural and not plural else lx.BARE
+        indefinite = clauses.INDEFINITE if noun.plural and not plural else clauses.BARE
         ownable, whole = "unowned" not in noun.kinds, WHOLES.get(noun.kinds[0])
-        determiner, owner, of, draw = lx.THE, None, bool(whole), self.uniform()
+        determiner, owner, of, draw = clauses.THE, None, bool(whole), self.uniform()
         if whole and self.chance(0.6):
             owner = self.owner(whole)
         elif draw < 0.08 and ownable:
             if self.chance(0.3):
-                determiner = lx.GENITIVES[self.new(lx.NAMES)]
+                determiner = clauses.GENITIVES[self.new(clauses.NAMES)]
             else:
                 owner = self.owner(("person",))
                 of = owner.person == "p"
         elif draw < 0.26 and ownable:
-            determiner = self.pick(lx.POSSESSIVES)
+            determiner = self.pick(clauses.POSSESSIVES)
         elif draw < 0.36:
-            determiner = lx.THIS
+            determiner = clauses.THIS
         elif draw < 0.44 and plural:
-            determiner = self.pick(lx.NUMERALS)
+            determiner = self.pick(clauses.NUMERALS)
         elif draw >= 0.66 and not definite:
             determiner = indefinite
         adjectives = self.adjectives(noun, 0.3 if self.brief else 0.5)
-        if not owner and determiner not in lx.GENITIVES.values():
+        if not owner and determiner not in clauses.GENITIVES.values():
             one = case == "nominative" and noun.plural and not plural
             if one and self.chance(0.1):
-                determiner = lx.EVERY
+                determiner = clauses.EVERY
             # A numeral would itself be negated; and kein should be as common as nicht.
-            elif negation and (determiner in lx.NUMERALS or self.chance(0.4)):
+            elif negation and (determiner in clauses.NUMERALS or self.chance(0.4)):
                 determiner = indefinite
         return clauses.noun_phrase(noun, plural, determiner, adjectives, case, owner, of, negation)
 
     def phrase(
-        self, kinds: lx.Kinds, case: str, negation: Piece | None = None, definite: bool = False
+        self, kinds: clauses.Kinds, case: str, negation: Piece | None = None, definite: bool = False
     ) -> Phrase:
         """Returns a subject or object; `negation` is that of the clause, if kein may express it."""
         draw, nominative = self.uniform() if "person" in kinds else 1.0, case == "nominative"
         if draw < (0.34 if nominative else 0.22) or kinds == ("weather",):
-            pronoun = self.pick(lx.PRONOUNS) if kinds != ("weather",) else lx.EXPLETIVE
+            pronoun = self.pick(clauses.PRONOUNS) if kinds != ("weather",) else clauses.EXPLETIVE
             both = {pronoun.subject, self.pronoun and self.pronoun.subject}
             if not nominative and (both <= {"I", "we"} or both == {"you"}):
-                pronoun = lx.PRONOUNS[2]  # instead of "we see me", "you see you"
+                pronoun = clauses.PRONOUNS[2]  # instead of "we see me", "you see you"
             self.pronoun = pronoun if nominative else self.pronoun
             words = fixed(pronoun.subject if nominative else pronoun.object, getattr(pronoun, case))
             return words._replace(person=pronoun.person, definite=True, pronoun=True)
@@ -143,7 +142,7 @@ class Composer:
         return joined(fixed(english, german, "0,0"), self.phrase(kinds, case))
 
     def location(self, home: float = 0.15) -> Phrase:
-        draw, prepositions = self.uniform(), lx.PREPOSITIONS["location"]
+        draw, prepositions = self.uniform(), clauses.PREPOSITIONS["location"]
         if draw < home:
             return fixed("at home", "zu Hause")
         if draw < home + 0.15:
@@ -151,7 +150,7 @@ class Composer:
         preposition = prepositions[0] if self.chance(0.6) else self.pick(prepositions)
         return self.prepositional(preposition, "place")
 
-    def places(self, verb: lx.Verb) -> list[Phrase]:
+    def places(self, verb: clauses.Verb) -> list[Phrase]:
         """Returns the phrases of place, or with a preposition, that `verb`'s frame requires."""
         frame = verb.frame
         if frame == "stay" or (frame == "intransitive" and self.chance(0.6)):
@@ -161,13 +160,13 @@ class Composer:
         if frame == "journey" and self.chance(0.5):
             return [joined(fixed("to", "nach"), self.fixed("city"))]
         group = "under" if frame == "on" and self.chance(0.25) else frame
-        options = lx.PREPOSITIONS.get(verb.base if frame == "prepositional" else group, [])
+        options = clauses.PREPOSITIONS.get(verb.base if frame == "prepositional" else group, [])
         if frame == "motion":
             options = [self.pick(options)]
         kinds = ("surface",) if frame == "put" else verb.objects
         return [self.prepositional(preposition, *kinds) for preposition in options]
 
-    def complements(self, verb: lx.Verb, negation: Piece | None) -> tuple[list[Phrase], ...]:
+    def complements(self, verb: clauses.Verb, negation: Piece | None) -> tuple[list[Phrase], ...]:
         """Returns the objects after `verb`, and the phrases of place or with a preposition."""
         objects, places, frame = [], self.places(verb), verb.frame
         if frame == "ditransitive":
@@ -182,7 +181,7 @@ class Composer:
             if draw < 0.12:
                 places = [self.location()]
             elif draw < 0.22 and frame == "accusative":
-                places = [self.prepositional(self.pick(lx.PREPOSITIONS["company"]), "person")]
+                places = [self.prepositional(self.pick(clauses.PREPOSITIONS["company"]), "person")]
         return objects, places
 
     def copula(self, question: bool) -> Clause:
@@ -194,13 +193,15 @@ class Composer:
             state = self.location(home=0.15 if kind == "person" else 0.0)
         else:
             words = [word for word, _ in subject.english]
-            adjective = self.pick([a for a in lx.ADJECTIVES_OF[kind] if a.english not in words])
+            adjective = self.pick(
+                [a for a in clauses.ADJECTIVES_OF[kind] if a.english not in words]
+            )
             degree = [self.fixed("degree")] if self.chance(0.45) else []
             state = joined(*degree, fixed(adjective.english, adjective.german))
         negated = subject.negatable and not question and self.chance(0.25)
         return Clause(subject, None, tense, None, Piece() if negated else None, places=[state])
 
-    def verbal(self, verbs: Sequence[lx.Verb], question: bool) -> Clause:
+    def verbal(self, verbs: Sequence[clauses.Verb], question: bool) -> Clause:
         verb = self.pick(verbs)
         subject = self.phrase(verb.subjects, "nominative")
         tense, modal, draw = "present", None, self.uniform()
@@ -210,9 +211,9 @@ class Composer:
             tense = "perfect"
         if tense == "modal":
             # "May you ...?" is a wish, not a question, so questions exclude may, the last modal.
-            modals = lx.MODALS[:-1] if question else lx.MODALS
+            modals = clauses.MODALS[:-1] if question else clauses.MODALS
             future = verb.frame == "weather" or self.chance(0.3)
-            tense, modal = ("future", lx.FUTURE) if future else (tense, self.pick(modals))
+            tense, modal = ("future", clauses.FUTURE) if future else (tense, self.pick(modals))
         must = modal and modal.english == "must"  # "must not" is not "muss nicht"
         negatable = subject.negatable and not question and not must
         negation = Piece() if negatable and self.chance(0.28) else None
@@ -223,15 +224,15 @@ class Composer:
         """Returns a clause with its adverbials; `kind` is "main", "sub", "that" or "question"."""
         self.pronoun, question = None, kind == "question"
         if kind == "that":
-            clause = self.verbal(lx.THAT_VERBS, question)
+            clause = self.verbal(clauses.THAT_VERBS, question)
         elif self.chance(0.13):
             clause = self.copula(question)
         else:
             rain = self.chance(0.12 if kind == "sub" else 0.02)
-            clause = self.verbal(lx.WEATHER_VERBS if rain else lx.OTHER_VERBS, question)
+            clause = self.verbal(clauses.WEATHER_VERBS if rain else clauses.OTHER_VERBS, question)
         subject, verb, negation = clause.subject, clause.verb, clause.negation
         if kind != "that" and self.chance(TIMES.get(clause.tense, 0.0)):
-            times = lx.FIXED["present" if clause.tense == "modal" else clause.tense]
+            times = clauses.FIXED["present" if clause.tense == "modal" else clause.tense]
             # "not ... every day" negates the adverbial, not the clause.
             time = self.pick([t for t in times if t[0] != "every day" or not negation])
             fronted = kind == "main" and self.chance(0.5)

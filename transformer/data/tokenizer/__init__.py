@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ SYMBOL_SCORE = 1000.0  # for each character of a symbol
 # Names of pieces that no text can produce.
 RESERVED = re.compile(r"<pad>|<unk>|<s>|</s>|<0x[0-9A-F]{2}>|.*[▁\U0010ffff].*")
 SPECIAL = {PAD_ID: "<pad>", UNK_ID: "<unk>", BOS_ID: "<s>", EOS_ID: "</s>"}
-SPACED = "a  b \n\t c "  # a model of running text restores this
 READING_PREFIX = "reading:"  # prefix of a normalisation that is skipped for written texts
 
 logger = logging.getLogger(__name__)
@@ -130,15 +129,6 @@ class Tokenizer:
     def _draws(self) -> Draws:
         return Draws(ModelProto.FromString(self.model))
 
-    def unknown_pieces(self, texts: Sequence[str], encoded: Sequence[list[int]]) -> Iterator[str]:
-        """Yields the unknown words, or parts of words, in texts with these ids."""
-        numbers = [i for i, ids in enumerate(encoded) if UNK_ID in ids]
-        spelt = self._processor.encode([self._canonical(texts[i]) for i in numbers], out_type=str)
-        for i, pieces in zip(numbers, spelt, strict=True):
-            for token, piece in zip(encoded[i], pieces, strict=True):
-                if token == UNK_ID:
-                    yield from filter(None, piece.split("▁"))
-
     def decode(self, ids: Ids) -> str:
         """Returns the text of ids before end-of-sentence; invalid bytes become U+FFFD."""
         text = itertools.takewhile(lambda token: token != EOS_ID, ids)
@@ -220,18 +210,12 @@ def load_tokenizer(path: Path) -> Tokenizer:
 # -- an existing sentencepiece model instead of a trained one
 
 
-def check_models(settings: ConfigDict, init_from: str) -> None:
-    """Raises UserError if a vocabulary gets two models, or a model conflicts with `init_from`."""
+def check_models(settings: ConfigDict) -> None:
+    """Raises UserError if a joint vocabulary gets two models."""
     if settings.joint and settings.target_model:
         raise UserError(
             f"tokenizer.target_model={settings.target_model!r} is for two vocabularies: set "
             "config.tokenizer.joint=False, or config.tokenizer.model alone"
-        )
-    if init_from and settings.initial != "new" and (settings.model or settings.target_model):
-        raise UserError(
-            f"tokenizer.initial={settings.initial} takes the tokenizer of {init_from}, not "
-            f"{settings.model or settings.target_model!r}: leave the model out, or set "
-            "config.tokenizer.initial=new"
         )
 
 
@@ -246,11 +230,6 @@ def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) 
     tokenizer = saved_tokenizer(saved, origin) if saved else None
     tokenizer = tokenizer or _read_model(name, settings.symbols, origin)
     refuse_broken_symbols(tokenizer, settings)
-    if settings.keep_spaces and tokenizer.decode(tokenizer.encode([SPACED])[0]) != SPACED:
-        raise RunError(
-            f"tokenizer.model={name!r} does not give back every blank: set "
-            "config.tokenizer.keep_spaces=False, or name a model that does"
-        )
     logger.info(
         f"{name}: {tokenizer.vocab_size:,} subwords of kind {tokenizer.kind}; tokenizer.vocab_size="
         f"{settings.vocab_size} and the other keys of a tokenizer's training do not count"

@@ -28,11 +28,7 @@ UNK_PENALTY = 10.0  # of an unknown character, relative to the lowest score; as 
 CACHED = 2**16  # number of words in the cache
 SHORT = 24  # maximum characters of a cached word
 # The key of `config.tokenizer` with the strength of sampling, by kind of tokenizer.
-KEYS = {
-    kind: key.removeprefix("tokenizer.")
-    for kind in ("bpe", "unigram")
-    for key in having(f"draws_{kind}")
-}
+KEYS = {kind: having(f"draws_{kind}")[0].removeprefix("tokenizer.") for kind in ("bpe", "unigram")}
 
 
 class Draws:
@@ -153,26 +149,13 @@ def _merge(pieces: list[str], place: int) -> None:
 # -- strength of sampling
 
 
-def check_sampling(settings: ConfigDict, has_pairs: bool) -> None:
-    """Raises UserError if a kind of tokenizer, or a text, cannot be sampled as configured."""
-    for key in KEYS.values():
-        if settings[key] and not has_pairs:
-            raise UserError(
-                f"tokenizer.{key}={settings[key]:g} is for config.task=translation, whose texts "
-                f"are segmented when a batch is made: set config.tokenizer.{key}=0"
-            )
-    if not settings.model:
-        strength_of(settings, settings.kind)
-
-
 def strength_of(settings: ConfigDict, kind: str) -> float:
     """Returns the dropout or alpha that a tokenizer of this kind samples with; 0 for none."""
     for other, key in KEYS.items():
         if settings[key] and kind != other:
-            fix = f"or config.tokenizer.{KEYS[kind]}" if kind in KEYS else f"for {other} alone"
             raise UserError(
                 f"tokenizer.{key}={settings[key]:g} is for subwords of kind {other}, and these are "
-                f"of kind {kind}: set config.tokenizer.{key}=0, {fix}"
+                f"of kind {kind}: set config.tokenizer.{key}=0"
             )
     return settings[KEYS[kind]] if kind in KEYS else 0.0
 
@@ -182,12 +165,6 @@ def strengths_of(settings: ConfigDict, kinds: Sequence[str]) -> tuple[float, flo
     source, target = (strength_of(settings, kind) for kind in kinds)
     sides = settings.sampling_sides
     return source * (sides != "target"), target * (sides != "source")
-
-
-def sampling_key(settings: ConfigDict) -> tuple[object, ...]:
-    """Returns the settings that affect how segmentations are drawn; () if none are."""
-    strengths = tuple(settings[key] for key in KEYS.values())
-    return (*strengths, settings.sampling_sides) if any(strengths) else ()
 
 
 def make_random(*key: object) -> random.Random:

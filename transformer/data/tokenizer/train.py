@@ -1,12 +1,10 @@
 """Training of subword tokenizers by sentencepiece on the text of the experiment, and extension."""
 
-import dataclasses
 import functools
 import io
 import itertools
 import logging
 import random
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -55,7 +53,9 @@ ALPHABETS = 1000  # number of characters: more than Latin, Greek and Cyrillic te
 MAX_LINE_BYTES = 4192  # sentencepiece's default
 LINE_RULE = "lines 2"  # in cache keys: change the number if texts give other lines
 MIN_COVERAGE = 0.98  # minimum that sentencepiece accepts
-TOO_MANY = re.compile(r"required_chars\. \d+ vs (\d+)")  # number of characters, minimum vocabulary
+TOO_MANY = "required_chars"  # in sentencepiece's message if a vocabulary lacks room for characters
+
+Texts = Callable[[], Iterable[str]]  # can be read several times
 
 
 def train_tokenizer(
@@ -91,7 +91,7 @@ def train_tokenizer(
     origin = digest_of(described.encode())
     if saved is not None and (tokenizer := saved_tokenizer(saved, origin)):
         return tokenizer
-    sample = _Sample(texts, min(1.0, settings.max_sentences / max(1, count)), reads)
+    sample = functools.partial(_sample, texts, settings.max_sentences / max(1, count), reads)
     train = functools.partial(_train_normalized, sample)
     if initial is not None:
         start = load_tokenizer(initial)
@@ -119,46 +119,41 @@ def train_tokenizer(
 # -- training
 
 
-@dataclasses.dataclass(frozen=True)
-class _Sample:
-    """A random sample of normalised texts, the same in each iteration, unlike sentencepiece's."""
-
-    texts: Iterable[str]
-    fraction: float
-    reads: Sequence[bool]
-    reader: Tokenizer | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        assert self.reader, "texts of no side"
-        sides = self.reader.writer(), self.reader
-        draw = random.Random(SAMPLE_SEED).random
-        for text, reads in zip(self.texts, itertools.cycle(self.reads), strict=False):
-            if self.fraction >= 1.0 or draw() < self.fraction:
-                yield sides[reads].normalize(text).replace("▁", " ")
+def _sample(
+    texts: Iterable[str], fraction: float, reads: Sequence[bool], reader: Tokenizer
+) -> Iterator[str]:
+    """Yields a random sample of normalised texts, the same each time, unlike sentencepiece's."""
+    sides = reader.writer(), reader
+    draw = random.Random(SAMPLE_SEED).random
+    for text, is_read in zip(texts, itertools.cycle(reads), strict=False):
+        if fraction >= 1.0 or draw() < fraction:
+            yield sides[is_read].normalize(text).replace("▁", " ")
 
 
-def _train_normalized(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
+def _train_normalized(
+    sample: Callable[[Tokenizer], Iterable[str]], settings: ConfigDict, **changes
+) -> bytes:
     """Trains a model on texts that are normalised beforehand, by the rules of their side."""
     name, size = settings.normalization.removeprefix(READING_PREFIX), EOS_ID + 3
     options = {"vocab_size": size + len(_user_symbols(settings)), "normalization_rule_name": name}
-    least = ModelProto.FromString(_train_model(NO_TEXT[0], settings, "char", **options))
+    least = ModelProto.FromString(_train_model(lambda: NO_TEXT[0], settings, "char", **options))
     least.normalizer_spec.name = settings.normalization
-    texts = dataclasses.replace(texts, reader=Tokenizer(least.SerializeToString()))
+    texts = functools.partial(sample, Tokenizer(least.SerializeToString()))
     try:
         model = ModelProto.FromString(_train_pieces(texts, settings, **changes))
     except (RuntimeError, ValueError) as error:
-        raise RunError(_explain_sentencepiece(str(error), settings)) from None
+        raise RunError(_explain_failure(str(error), settings)) from None
     model.normalizer_spec.CopyFrom(least.normalizer_spec)
     return model.SerializeToString(deterministic=True)
 
 
-def _train_pieces(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
+def _train_pieces(texts: Texts, settings: ConfigDict, **changes) -> bytes:
     """Trains a model with a limited number of single characters, to leave room for longer pieces.
 
     If the characters of a script such as Chinese would take more than half of the vocabulary, the
     rarest are spelt in bytes.
     """
-    spelt, model = spells_in_bytes(settings), b""
+    spelt, model = settings.byte_fallback and settings.kind in BYTE_KINDS, b""
     room = (settings.vocab_size - BYTES) // 2
     try:
         model = _train_model(texts, settings, settings.kind, **changes)
@@ -167,7 +162,7 @@ def _train_pieces(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
         if not spelt or characters <= max(room, ALPHABETS):
             return model
     except (RuntimeError, ValueError) as error:
-        if not spelt or room < 1 or not TOO_MANY.search(str(error)):
+        if not spelt or room < 1 or TOO_MANY not in str(error):
             raise
     try:
         first = EOS_ID + 1 + len(_user_symbols(settings))
@@ -181,17 +176,12 @@ def _train_pieces(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
         raise
 
 
-def spells_in_bytes(settings: ConfigDict) -> bool:
-    """Returns whether the tokenizer will know all characters, by their bytes."""
-    return settings.byte_fallback and settings.kind in BYTE_KINDS
-
-
 def _user_symbols(settings: ConfigDict) -> list[str]:
     """Returns the strings that are always one piece, which follow the special pieces."""
     return [*(EXACT_SYMBOLS if settings.keep_spaces else ()), *settings.symbols]
 
 
-def _train_model(texts: Iterable[str], settings: ConfigDict, kind: str, **changes) -> bytes:
+def _train_model(texts: Texts, settings: ConfigDict, kind: str, **changes) -> bytes:
     """Returns the model that sentencepiece trains; `changes` override its options."""
     model, symbols = io.BytesIO(), _user_symbols(settings)
     options = {
@@ -208,7 +198,7 @@ def _train_model(texts: Iterable[str], settings: ConfigDict, kind: str, **change
         **changes,
     }
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts),
+        sentence_iterator=iter(texts()),
         model_writer=model,
         model_type=kind,
         pad_id=PAD_ID,
@@ -222,30 +212,14 @@ def _train_model(texts: Iterable[str], settings: ConfigDict, kind: str, **change
     return model.getvalue()
 
 
-def _explain_sentencepiece(message: str, settings: ConfigDict) -> str:
-    """Returns the error message, with the key to change, if sentencepiece fails."""
-    size = settings.vocab_size
-    if limit := re.search(r"value <= (\d+)", message):
-        # With the largest vocabulary, most sentences would be one or two tokens.
-        return (
-            f"tokenizer.vocab_size={size} is more than the training text allows, at most "
-            f"{limit[1]}: set config.tokenizer.vocab_size={int(limit[1]) // 2}"
-        )
-    if limit := TOO_MANY.search(message):
-        fix = f"lower config.tokenizer.character_coverage from {settings.character_coverage}"
-        if spells_in_bytes(settings):
-            fix = "set config.tokenizer.byte_fallback=False"
-        return (
-            f"tokenizer.vocab_size={size} is less than the characters of the training text, symbols"
-            f" and bytes: set config.tokenizer.vocab_size={limit[1]} or more, or {fix}"
-        )
-    if "sentences_.empty()" in message or "all_chars_count" in message:
-        longest = EXACT["max_sentence_length"] if settings.keep_spaces else MAX_LINE_BYTES
-        return (
-            f"the training text has no line with text and of up to the {longest:,} bytes of which "
-            "a tokenizer learns: name another, or break it into lines of a sentence or a paragraph"
-        )
-    return f"sentencepiece could not train a tokenizer of {size} tokens: {message}"
+def _explain_failure(message: str, settings: ConfigDict) -> str:
+    """Returns the error message, with the keys to change, if sentencepiece fails."""
+    longest = EXACT["max_sentence_length"] if settings.keep_spaces else MAX_LINE_BYTES
+    return (
+        f"no tokenizer with config.tokenizer.vocab_size={settings.vocab_size} and config.tokenizer."
+        f"character_coverage={settings.character_coverage} can be trained on this text, of which "
+        f"lines of up to {longest:,} bytes are read: {message.rpartition('] ')[2]}"
+    )
 
 
 # -- extension

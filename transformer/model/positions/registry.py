@@ -14,8 +14,12 @@ from transformer.model.positions.additive import (
     SplitPositions,
 )
 from transformer.model.positions.base import STACK_HOOKS, NoPositions
-from transformer.model.positions.relative import Alibi, RelativeBias, RelativeShaw
-from transformer.model.positions.rotary import RotaryPositions
+from transformer.model.positions.relative import (
+    Alibi,
+    RelativeBias,
+    RelativeShaw,
+    RotaryPositions,
+)
 from transformer.variants import Registry
 
 REGISTRY: dict[str, type[NoPositions]] = Registry(

@@ -48,12 +48,6 @@ class AdditiveAttention(nn.Module):
         self.score = Linear(1, dtypes, use_bias=False)
         self.output = Linear(2 * width, dtypes, use_bias=True)
 
-    def encoder_memory(
-        self, memory: Float[Array, "B M D"], mask: Bool[Array, "B M"]
-    ) -> EncoderMemory:
-        """Returns the encoder's output, with the keys of the scores."""
-        return EncoderMemory(self.key(memory), memory, mask)
-
     def attend(
         self, states: Float[Array, "B L D"], memory: EncoderMemory
     ) -> tuple[Float[Array, "B L D"], Float[Array, "B 1 L M"]]:
@@ -100,12 +94,6 @@ class MultiplicativeAttention(nn.Module):
         width, dtypes = self.config.d_model, self.config.dtypes
         self.key = Linear(width, dtypes, use_bias=False)
         self.output = Linear(width, dtypes, use_bias=False)
-
-    def encoder_memory(
-        self, memory: Float[Array, "B M D"], mask: Bool[Array, "B M"]
-    ) -> EncoderMemory:
-        """Returns the encoder's output, with the keys of the scores."""
-        return EncoderMemory(self.key(memory), memory, mask)
 
     def attend(
         self, states: Float[Array, "B L D"], memory: EncoderMemory

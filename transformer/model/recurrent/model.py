@@ -147,8 +147,8 @@ class RecurrentModel(Architecture):
         return attends and config.num_encoder_layers > 0 and config.num_decoder_layers > 0
 
     @nn.nowrap
-    def attention_weights(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
-        return {"cross": list(intermediates["weights"])} if "weights" in intermediates else {}
+    def sown_attention(self, sown: Mapping[str, Any], name: str) -> dict[str, list[Array]]:
+        return {"cross": list(sown[name])} if name in sown else {}
 
     @nn.nowrap
     def kernels_per_token(self, params: Any) -> int:
@@ -168,7 +168,9 @@ class RecurrentModel(Architecture):
         return layer == 0 and self.attention is not None and self.attention.context_in_cell
 
     def _encoder_memory(self, memory, mask) -> EncoderMemory | None:
-        return None if self.attention is None else self.attention.encoder_memory(memory, mask)
+        if self.attention is None:
+            return None
+        return EncoderMemory(self.attention.key(memory), memory, mask)
 
     def _first_states(self, memory: Float[Array, "B M D"] | None, batch: Size) -> tuple[State, ...]:
         """Returns each decoder layer's state before the first step."""

@@ -13,7 +13,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding, Linear
 from transformer.model.positions.additive import BASE, sinusoid_angles
 from transformer.model.positions.base import NoPositions
-from transformer.model.positions.rotary import rotate_pairs
+from transformer.model.positions.relative import rotate_pairs
 from transformer.model.vision.inputs import PictureText
 
 ROTARY_BASE = 100.0  # for the few patches per side, instead of 10,000 for tokens

@@ -16,11 +16,6 @@ SCORES = {
     "slow_1": ((6.0, 21.0, 29.0, 36.0), 3.0),
     "fast_0": ((9.0, 30.5, 33.0, 32.0), 0.6),
 }
-MACHINE = {
-    **{"started": "2026-01-01T00:00:00+00:00", "python": "3.11", "platform": "Linux"},
-    **{"processor": "A", "cores": 2, "devices": {"kind": "cpu", "count": 1}},
-    **{"code": None, "packages": {}},
-}
 
 
 def write_metrics(folder, scores, seconds):
@@ -39,7 +34,6 @@ def runs(tmp_path):
         made = translator(tmp_path / "made", number, 0.1, references=sentences(20))
         folders[name] = made.rename(tmp_path / name)
         write_metrics(folders[name], scores, seconds)
-        (folders[name] / "run.json").write_text(json.dumps({"environment": MACHINE}))
     return folders
 
 
@@ -75,65 +69,38 @@ def test_minutes_to_each_level_are_those_of_the_first_evaluation_that_has_it(run
     }
     assert found["fast"]["minutes to 20.5"] == "2.0"
     assert found["fast"]["minutes to 32"] == "3.0"
-    page = (tmp_path / "out/comparison.html").read_text()
-    for text in ("12.5 ± 3.5", "20.0 (1 of 2 seeds)"):
-        assert text in page
-    assert page.count("<svg") == 3
+    assert (tmp_path / "out/comparison.html").read_text().count("<svg") == 3
 
 
-@pytest.mark.parametrize("levels", ["38,x", "nan", "1e999"])
-def test_a_level_that_is_no_score_is_refused(levels, runs):
+def test_a_level_that_is_no_score_is_refused(runs):
     systems = f"--runs={runs['slow_0']},{runs['fast_0']}"
-    says = (f"--levels={levels}", "--levels=38,40")
-    refused("--mode=compare", systems, f"--levels={levels}", says=says)
+    says = ("--levels=38,x", "--levels=38,40")
+    refused("--mode=compare", systems, "--levels=38,x", says=says)
 
 
 def test_the_level_is_by_default_the_best_that_all_runs_reach(runs, tmp_path):
-    other = json.dumps({"environment": MACHINE | {"processor": "B", "cores": 8}})
-    (runs["fast_0"] / "run.json").write_text(other)
     out = compare(runs, tmp_path / "out")
     table = training_of(tmp_path / "out")
     assert table["slow"]["minutes to 31"] == "17.5 ± 3.5"
     assert table["fast"]["minutes to 31"] == "3.0"
-    assert "Minutes of training include compilation and evaluations" in out
-    assert "different machines: A, 2 cores, 1 x cpu; B, 8 cores, 1 x cpu." in out
+    assert "with compilation and evaluations" in out
 
 
 @pytest.mark.parametrize(
-    ("key", "beam_size", "comparable"),
-    [
-        ("decode.alpha", 1, True),
-        ("decode.alpha", 4, False),
-        ("decode.max_extra", 1, False),
-        ("evaluate.max_sentences", 1, False),
-        ("", 1, False),  # other texts
-    ],
+    ("beam_size", "source", "comparable"), [(1, "b", True), (4, "b", False), (1, "c", False)]
 )
 def test_scores_of_other_texts_or_another_search_are_left_out_with_the_reason(
-    key, beam_size, comparable, runs, tmp_path
+    beam_size, source, comparable, runs, tmp_path
 ):
     for name, folder in runs.items():
         config = json.loads((folder / "config.json").read_text())
         config["evaluate"]["training_beam_size"] = beam_size
-        config["data"]["corpora"] = [{"name": "a"}, {"name": "b"}]
-        if name == "fast_0" and key:
-            group, name = key.split(".")
-            config[group][name] += 1
+        config["decode"]["alpha"] += name == "fast_0"  # which greedy search does not use
         (folder / "config.json").write_text(json.dumps(config))
         (folder / "held_out").mkdir()
-        source = "c" if folder == runs["fast_0"] and not key else "b"
-        text = f'{{"source": "{source}", "target": "b"}}\n'
-        (folder / "held_out/validation_b.jsonl").write_text(text)
+        text = json.dumps({"source": source if name == "fast_0" else "b", "target": "b"})
+        (folder / "held_out/validation.jsonl").write_text(f"{text}\n")
     out = compare(runs, tmp_path / "out")
     reason = f"{runs['slow_0']} and {runs['fast_0']} had other texts or another search"
     assert (f"No scores during training are compared: {reason}." in out) != comparable
     assert bool(training_of(tmp_path / "out")) == comparable
-    page = (tmp_path / "out/comparison.html").read_text()
-    assert ("Validation while training" in page) == comparable
-
-
-def test_a_run_without_times_is_named(runs, tmp_path):
-    lines = (runs["fast_0"] / "metrics.jsonl").read_text().replace("seconds", "other")
-    (runs["fast_0"] / "metrics.jsonl").write_text(lines)
-    reason = f"{runs['fast_0']} has no evaluations with their times"
-    assert reason in compare(runs, tmp_path / "out")

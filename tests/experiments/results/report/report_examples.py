@@ -35,9 +35,6 @@ class Reader(Translator):
         settings = SimpleNamespace(architecture=kind, recurrent_attention=attention, **layers)
         self.model, self.read = SimpleNamespace(config=settings), []
 
-    def score(self, variables, sources, targets):
-        return ((-1.0, len(target.split()) + 1) for target in targets)
-
     def batch_attention(self, variables, batch):
         self.read.append(batch.source.shape)
         rows, length = batch.source.shape

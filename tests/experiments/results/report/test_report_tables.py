@@ -9,7 +9,7 @@ from experiments.process import environment
 from experiments.process.config import override
 from experiments.results import run_tables as tables
 from transformer.config import flatten
-from transformer.data.cleaning.rules import CleaningReport
+from transformer.data.cleaning import CleaningReport
 from transformer.runs.workdir import load_config
 
 
@@ -46,8 +46,6 @@ def test_the_commit_is_told_with_whether_the_code_was_changed(tmp_path):
     assert not found["changed"]
     (tmp_path / "a.py").write_text("2\n")
     assert environment._commit_of_code(tmp_path) == {**found, "changed": True}
-    (tmp_path / "within").mkdir()  # where code may lie that is not of this checkout
-    assert environment._commit_of_code(tmp_path / "within") is None
 
 
 def test_the_table_of_cleaning_says_why_pairs_were_dropped(tiny):
@@ -61,3 +59,9 @@ def test_the_table_of_cleaning_says_why_pairs_were_dropped(tiny):
         ["repeated", "1", "12.50%"],
         ["kept", "5", "62.50%"],
     ]
+
+
+def test_the_search_that_is_shown_is_the_one_of_the_scores():
+    decode = tables.decode_of(base.get_config().decode, {"decode": {"beam_size": 7}})
+    rows = dict(tables.decode_table(decode, "translation").rows)
+    assert (rows["decode.beam_size"], rows["decode.alpha"]) == ("7", "0.6")

@@ -25,12 +25,11 @@ class Fakes:
 
     Args:
       errors: what training raises, by seed; each is made when it is raised.
-      most: runs that fit into memory.
       missing: numbers of trials whose text cannot be read.
     """
 
-    def __init__(self, monkeypatch, errors=None, most=99, missing=()):
-        self.errors, self.most, self.missing = errors or {}, most, missing
+    def __init__(self, monkeypatch, errors=None, missing=()):
+        self.errors, self.missing = errors or {}, missing
         self.trained, self.done = [], []
         self._made_before, self._failed = [], []
         # What the tests before have compiled is of use to those that come.
@@ -56,9 +55,6 @@ class Fakes:
             if config.seed in self.errors:
                 self._failed = self._made_before
                 raise self.errors[config.seed]()
-        if len(configs) > self.most:
-            self._failed = self._made_before
-            raise out_of_memory()
         return True
 
     def _made(self, configs, **more):

@@ -1,42 +1,62 @@
-"""Sources of labelled texts: generated, read from files, or from TensorFlow Datasets.
+"""Labelled texts: their sources, tokens and classes, and batches.
 
 Errors in files, names or labels are raised when the source is opened, since all text is read then.
 """
 
 import collections
 import dataclasses
+import hashlib
+import itertools
 import json
 import logging
 import re
 import shlex
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+from jaxtyping import Int
 from ml_collections import ConfigDict
 
-from transformer.data import tfds
+from transformer.data import held_out, tfds
+from transformer.data.buckets import BucketPlan
 from transformer.data.characters import canonicalize
+from transformer.data.encode import (
+    Encoded,
+    EncodedPart,
+    Restartable,
+    batched,
+    encode,
+    encode_training_text,
+    make_tokenizer,
+)
 from transformer.data.files.delimited import LABELS
 from transformer.data.files.locate import locate, split_sources
 from transformer.data.files.rows import BrokenError, listed, text_value
 from transformer.data.files.table import TableFile, describe_rows
-from transformer.data.held_out import hold_out
-from transformer.data.labelled import toy_reviews
-from transformer.data.pairs import SPLITS, Labelled
+from transformer.data.pairs import SPLITS, Labelled, choose_source
+from transformer.data.synthetic import toy_reviews
+from transformer.data.tokenizer import BOS_ID, Ids, Tokenizer
+from transformer.data.tokenizer.train import MAX_LINE_BYTES
 from transformer.errors import UserError, shorten
 
-LABELS_SHOWN = 5  # labels that a message quotes
-# Differences between labels that are probably one, apart from case: blanks, and outer signs.
-BLANKS, SIGNS = re.compile(r"(?<=\w)[\s_-]+(?=\w)"), re.compile(r"^[ .,;:!?\"']+|[ .,;:!?\"']+$")
+SIGNS = " .,;:!?\"'"  # signs around labels that are probably the same
 # If column names say nothing, a sample of rows shows which column has texts and which labels.
 MAX_SAMPLE, MAX_TEXT = 2000, 300  # sampled rows, as a file may be sorted; characters per value
 TEXTS_PER_LABEL, MAX_LABEL = 5, 60  # minimum in the sample; maximum characters
 MIN_WORDS, WORD = 3, 4  # minimum mean words of a text; characters per word in unspaced scripts
 NAME = re.compile(r"[^\W\d]\S*( \S+){0,2}|")  # a column name
+ENCODE_AT_ONCE = 10_000  # texts
+LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)  # frequent in reviews from the web
+NO_LABEL = 0  # marks a row of padding
+
 Splits = Mapping[str, Any]  # iterables of `Labelled`, or lists of `LabelledPicture`
 logger = logging.getLogger(__name__)
+
+
+# -- sources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,23 +75,10 @@ class LabelledSource:
     sizes: Mapping[str, Mapping[str, int]]
     pixels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def describe(self, unit: str = "texts") -> list[str]:
-        """Returns a line about each split."""
-        lines = []
-        for split, sizes in self.sizes.items():
-            counts = ", ".join(f"{label}: {sizes[label]:,}" for label in self.labels)
-            lines.append(f"{split}: {sum(sizes.values()):,} {unit} ({counts})")
-        return lines
-
 
 def open_labelled(settings: ConfigDict) -> LabelledSource:
     """Returns the labelled texts that `config.data` describes, checked."""
-    if settings.source not in REGISTRY:
-        raise UserError(
-            f"data.source={settings.source!r} gives no labelled texts: choose one of "
-            f"{', '.join(REGISTRY)}"
-        )
-    splits = REGISTRY[settings.source](settings)
+    splits = choose_source(settings, REGISTRY)(settings)
     return LabelledSource(splits, *check_classes(splits, settings))
 
 
@@ -80,16 +87,16 @@ def check_classes(
 ) -> tuple[tuple[str, ...], dict[str, Mapping[str, int]]]:
     """Returns the sorted classes of the training items, and the count of each class by split."""
     sizes = {split: collections.Counter(item.label for item in splits[split]) for split in SPLITS}
-    labels, key = tuple(sorted(sizes["train"])), FIRST_KEY.get(settings.source, "label_field")
+    labels = tuple(sorted(sizes["train"]))
     if len(labels) < 2:
         what = f"only the label {shorten(labels[0])!r}" if labels else "no texts"
         raise UserError(
             f"the training text has {what}, and a classifier needs two classes: check "
-            f"config.data.{key}"
+            "config.data.label_field, or name or generate more text"
         )
     similar = collections.defaultdict(list)
     for label in labels:
-        similar[SIGNS.sub("", BLANKS.sub(" ", label.casefold())) or label].append(repr(label))
+        similar[label.casefold().strip(SIGNS) or label].append(repr(label))
     for names in similar.values() if settings.source == "files" else ():
         if len(names) > 1:
             logger.warning(
@@ -99,23 +106,11 @@ def check_classes(
     for split in SPLITS[1:]:
         if new := sorted(set(sizes[split]) - set(labels)):
             raise UserError(
-                f"the {split} text has {_list_labels(new)}, which the training text never has "
-                f"({_list_labels(labels)}): correct them, train on such texts too, or check "
-                f"config.data.{key}"
+                f"the {split} text has the labels {listed(map(repr, new))}, which the training "
+                f"text never has (its labels are {listed(map(repr, labels))}): correct them, train "
+                "on such texts too, or check config.data.label_field"
             )
     return labels, dict(sizes)
-
-
-def _list_labels(labels: Sequence[str]) -> str:
-    shown = ", ".join(repr(shorten(label, 40)) for label in labels[:LABELS_SHOWN])
-    return f"the labels {shown}" + (
-        f" and {len(labels) - LABELS_SHOWN:,} more" * (len(labels) > LABELS_SHOWN)
-    )
-
-
-def _toy_reviews(settings: ConfigDict) -> Splits:
-    sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
-    return toy_reviews.generate(settings.seed, sizes)
 
 
 def _labelled_files(settings: ConfigDict) -> Splits:
@@ -125,7 +120,10 @@ def _labelled_files(settings: ConfigDict) -> Splits:
     for line in describe_rows(files.values()):
         logger.info(line)
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS if not sources[split]}
-    splits = hold_out(files["train"], sizes, settings, key=lambda item: canonicalize(item.text))
+    train = files["train"]
+    splits = held_out.hold_out(
+        train, train.source, sizes, settings, key=lambda item: canonicalize(item.text)
+    )
     return {**files, **splits}
 
 
@@ -166,12 +164,12 @@ def _labelled_rows(*values: Any) -> Labelled:
 
 
 REGISTRY: dict[str, Callable[[Any], Splits]] = {
-    "toy_reviews": _toy_reviews,
+    "toy_reviews": lambda settings: toy_reviews.generate(
+        settings.seed, {split: settings[f"{split}_size"] for split in SPLITS}
+    ),
     "files": _labelled_files,
     "tfds": lambda settings: tfds.open_splits(settings, ("text", "label"), Labelled),
 }
-# For each source, the key to check first if its training text is unusable.
-FIRST_KEY = {"toy_reviews": "train_size", "files": "label_field", "tfds": "tfds_train"}
 
 
 # -- guessing the columns of texts and labels
@@ -209,11 +207,9 @@ def _sample_columns(file: TableFile) -> dict[str, Sequence[Any]]:
     """Returns a sample of each column, by column name, or by number if there is no header."""
     names = file.open(file.fields._replace(keys=("",), names=("0",))).names
     fields = file.fields._replace(keys=("",) * len(names), names=tuple(names))
-    rows, step = [], 1
-    for number, (_, row) in enumerate(file.open(fields).rows):
-        rows += [row] if isinstance(row, tuple) and number % step == 0 else []
-        if len(rows) > MAX_SAMPLE:
-            rows, step = rows[::2], 2 * step
+    step = 1 + sum(1 for _ in file.open(fields).rows) // MAX_SAMPLE
+    sample = itertools.islice(file.open(fields).rows, 0, None, step)
+    rows = [row for _, row in sample if isinstance(row, tuple)]
     first, columns = [f"{cell}".strip() for cell in (*rows, ())[0]], [*zip(*rows[1:], strict=True)]
     if columns and names == [*map(str, range(len(names)))]:
         is_new = not any(map(tuple.__contains__, columns, rows[0])) and any(map(_is_label, columns))
@@ -240,3 +236,127 @@ def _mean_words(values: Sequence[Any]) -> float:
         return 0
     wide = (sum(not c.isascii() for c in text) // WORD for text in texts)
     return sum(map(max, wide, (len(text.split()) for text in texts))) / len(values)
+
+
+# -- tokens and classes
+
+
+class EncodedTexts(Encoded):
+    """Labelled texts as model inputs; each starts with begin-of-sentence."""
+
+    @property
+    def labels(self) -> Int[np.ndarray, "texts"]:
+        """The class number of each text, from zero."""
+        return self.arrays["labels"]
+
+    @property
+    def cut(self) -> int:
+        """Number of texts that were truncated."""
+        return self.notes["cut"]
+
+    def items(self) -> list[Ids]:
+        """Returns the tokens of each text."""
+        return [self.store[i] for i in range(len(self.store))]
+
+
+def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
+    """Returns each text as tokens after begin-of-sentence, whose state "first" pools.
+
+    HTML line breaks become spaces.
+    """
+    return [[BOS_ID, *ids] for ids in tokenizer.encode(list(map(_in_one_line, texts)))]
+
+
+def _in_one_line(text: str) -> str:
+    return LINE_BREAK.sub(" ", text)
+
+
+def _labelled_lines(text: str) -> list[str]:
+    """Returns a text, split if it is longer than the lines that a tokenizer is trained on."""
+    step = MAX_LINE_BYTES // 4 if len(text.encode()) > MAX_LINE_BYTES else len(text)
+    return [text[start : start + step] for start in range(0, len(text), step)]
+
+
+def encode_labelled(
+    items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
+) -> EncodedTexts:
+    """Returns labelled texts as their first `max_tokens` tokens and indices into `labels`."""
+    encoded = encode(_labelled_parts(items, labels, max_tokens, tokenizer))
+    return EncodedTexts(**vars(encoded))
+
+
+def _labelled_parts(
+    items: Iterable[Labelled], labels: Sequence[str], max_tokens: int, tokenizer: Tokenizer
+) -> Iterator[EncodedPart]:
+    number = {label: i for i, label in enumerate(labels)}
+    for chunk in batched(items, ENCODE_AT_ONCE):
+        texts = read_texts([item.text for item in chunk], tokenizer)
+        tokens = [ids[:max_tokens] for ids in texts]
+        numbers = {"labels": [number[item.label] for item in chunk]}
+        cut = sum(len(ids) > max_tokens for ids in texts)
+        yield EncodedPart({"tokens": tokens}, numbers, {"cut": cut})
+
+
+def prepare_labelled(
+    items: Iterable[Labelled],
+    labels: Sequence[str],
+    data: ConfigDict,
+    settings: ConfigDict,
+    folder: Path | None = None,
+    initial: Path | None = None,
+) -> tuple[EncodedTexts, Tokenizer]:
+    """Returns the encoded training texts, which are read several times, and their tokenizer.
+
+    Args:
+      labels: class names, by number.
+      folder, initial: see `make_tokenizer`.
+    """
+    texts_digest, labels_digest, count = hashlib.sha256(), hashlib.sha256(), 0
+    for item in items:
+        count += 1
+        texts_digest.update(f"{len(item.text)} {item.text}".encode())
+        labels_digest.update(f"{len(item.label)} {item.label}".encode())
+    content = texts_digest.hexdigest()
+    lines = Restartable(
+        lambda: (line for item in items for line in _labelled_lines(_in_one_line(item.text)))
+    )
+    # Keyed apart from documents, which split the same text into other lines.
+    name = f"labelled {content}"
+    tokenizer = make_tokenizer(lines, name, data, settings, folder, initial, count=count)
+    parts = _labelled_parts(items, labels, data.max_tokens, tokenizer)
+    key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
+    encoded = encode_training_text(parts, {"tokens": tokenizer}, key, data, settings, initial)
+    return EncodedTexts(**vars(encoded)), tokenizer
+
+
+# -- batches
+
+
+class LabelledBatch(NamedTuple):
+    """B texts and their classes, from one; class 0 is a row of padding or an unknown class.
+
+    `source` is the model input: token ids padded with 0, or a `PictureText`.
+    """
+
+    source: Any
+    labels: Int[np.ndarray, "B"]
+
+
+def stack_labels(labels: Sequence[int], rows: int) -> Int[np.ndarray, "rows"]:
+    """Returns classes from zero as an array of `rows` classes from one, padded with 0."""
+    filled = np.full(rows, NO_LABEL, np.int32)
+    filled[: len(labels)] = np.add(labels, 1)
+    return filled
+
+
+class LabelledPlan(BucketPlan[LabelledBatch]):
+    """All training batches of labelled texts, see `BucketPlan`."""
+
+    def __init__(self, texts: EncodedTexts, *numbers: Any, **named: Any):
+        self.texts = texts
+        super().__init__(texts.store.lengths, *numbers, **named)
+
+    def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> LabelledBatch:
+        """Returns texts and classes; both are zero in a row of padding."""
+        labels = np.where(numbers < 0, NO_LABEL, self.texts.labels[numbers] + 1)
+        return LabelledBatch(self.texts.store.gather(numbers, length)[0], labels.astype(np.int32))

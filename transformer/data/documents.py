@@ -1,36 +1,166 @@
-"""From documents to tokens, and to batches for training or for one pass of evaluation."""
+"""Documents for language models: their sources, tokens, and batches.
+
+A document is text that stands by itself: a line, a paragraph, or a whole file. Every source returns
+its splits as iterables that can be read repeatedly. Training reads rows cut from the stream of all
+documents; evaluation reads each document once, from its start.
+"""
 
 import dataclasses
-import functools
 import hashlib
 import itertools
+import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
+from transformer.data import tfds
 from transformer.data.buckets import WHOLE, Part, Plan, even_part, shuffle
+from transformer.data.characters import canonicalize
 from transformer.data.encode import (
     Encoded,
     EncodedPart,
     Restartable,
-    Side,
     batched,
     encode,
-    tokenize_training_text,
+    encode_training_text,
+    make_tokenizer,
 )
+from transformer.data.files.locate import locate
+from transformer.data.files.rows import text_value
+from transformer.data.files.table import FORMATS, TableFile, describe_rows, format_of
+from transformer.data.files.text import read_lines
+from transformer.data.pairs import SPLITS, choose_source
+from transformer.data.parallel import sources
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
-from transformer.errors import RunError
+from transformer.errors import RunError, UserError
 
+logger = logging.getLogger(__name__)
+
+# Old quotations, enough to test memorisation.
+QUOTATIONS = (
+    "the only true wisdom is in knowing you know nothing",
+    "the unexamined life is not worth living",
+    "no man ever steps in the same river twice",
+    "a journey of a thousand miles begins with a single step",
+    "i think therefore i am",
+    "if i have seen further it is by standing on the shoulders of giants",
+    "all that glitters is not gold",
+    "the journey not the arrival matters",
+)
 ENCODE_AT_ONCE = 1_000  # documents
-# Scripts without blanks between words: Thai, Lao, Tibetan, Burmese; Khmer; kana and Han.
+# Scripts without spaces between words: Thai, Lao, Tibetan, Burmese; Khmer; kana and Han.
 UNSPACED_CHARACTER = re.compile(
     "[\u0e00-\u109f\u1780-\u17ff\u3041-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
+
+Splits = Mapping[str, Iterable[str]]
+
+
+# -- sources
+
+
+def open_documents(settings: ConfigDict) -> Splits:
+    """Returns the documents of each split of the corpus that `config.data` describes."""
+    return choose_source(settings, REGISTRY)(settings)
+
+
+def _file_documents(settings: ConfigDict) -> Splits:
+    """Returns the documents of the files that the settings name.
+
+    A split without a file is cut off the end of the training text: first `validation_fraction` and
+    then `test_fraction` of all characters if a document is a whole file, else of all documents.
+    A fraction of zero leaves the split out.
+    """
+    named = {
+        split: text_file(locate(settings, f"{split}_source"), settings)
+        for split in SPLITS
+        if split == "train" or settings[f"{split}_source"]
+    }
+    for line in describe_rows(text.rows for text in named.values()):
+        logger.warning(line)
+    fractions = {s: settings[f"{s}_fraction"] for s in SPLITS[1:] if s not in named}
+    fractions = {split: fraction for split, fraction in fractions.items() if fraction}
+    return {**named, **_cut_splits(named["train"], fractions)} if fractions else named
+
+
+def _cut_splits(text: "TextFile", fractions: Mapping[str, float]) -> Splits:
+    """Returns "train" and the splits cut off its end; the documents of these are in memory."""
+    whole = next(iter(text), "") if text.documents == "file" else None
+    count = sum(1 for _ in text) if whole is None else len(whole)
+    end = 1.0 - sum(fractions.values())
+    bounds = [int(end * count)]
+    for fraction in fractions.values():
+        end += fraction
+        bounds.append(max(bounds[-1] + 1, int(end * count + 1e-6)))
+    bounds[-1] = count
+    if bounds[0] < 1 or bounds[-2] >= count:
+        asked = " and ".join(f"config.data.{split}_fraction={x}" for split, x in fractions.items())
+        raise UserError(f"{text.path} is too short to hold out {asked}: lower them, or add text")
+    first, parts = bounds[0], itertools.pairwise(bounds)
+    if whole is not None:
+        train, held_out = [whole[:first]], [[whole[a:b]] for a, b in parts]
+    else:
+        rest = itertools.islice(text, first, None)
+        train = Restartable(lambda: itertools.islice(text, first))
+        held_out = [[*itertools.islice(rest, b - a)] for a, b in parts]
+    return {"train": train, **dict(zip(fractions, held_out, strict=True))}
+
+
+@dataclasses.dataclass(frozen=True)
+class TextFile:
+    """The documents of a file, which each iteration reads from the start.
+
+    Lines and paragraphs come without the blank lines around them; a file comes unchanged. The text
+    of a row is treated as a line, but it may have paragraphs, and always ends one.
+    """
+
+    path: Path
+    documents: str
+    rows: TableFile[str] | None  # for a data file with rows
+
+    def __iter__(self) -> Iterator[str]:
+        lines: Iterable[str] = read_lines(self.path, True) if self.rows is None else self.rows
+        if self.rows is not None and self.documents == "paragraph":
+            lines = itertools.chain.from_iterable((*text.split("\n"), "") for text in self.rows)
+        if self.documents == "file":
+            text = "".join(f"{line}\n" for line in lines)
+            if canonicalize(text):
+                yield text
+        elif self.documents == "line":
+            yield from filter(canonicalize, lines)
+        else:
+            for blank, block in itertools.groupby(lines, key=lambda line: not canonicalize(line)):
+                if not blank:
+                    yield "\n".join(block)
+
+
+def text_file(path: Path, settings: ConfigDict) -> TextFile:
+    """Returns the documents of a file, split as `config.data` says (unit, or field of rows)."""
+    has_rows = format_of(path, any_text=True) in FORMATS
+    rows = TableFile(path, settings, ("text_field",), text_value) if has_rows else None
+    return TextFile(path, settings.documents, rows)
+
+
+def _source_sentences(settings: ConfigDict) -> Splits:
+    """Returns the source sentences of a corpus of sentence pairs."""
+    pairs = sources.open_source(settings)
+    return {split: [pair.source for pair in pairs[split]] for split in SPLITS}
+
+
+REGISTRY: dict[str, Callable[[Any], Splits]] = {
+    **dict.fromkeys(sources.REGISTRY, _source_sentences),
+    "files": _file_documents,
+    "quotations": lambda _: dict.fromkeys(SPLITS, QUOTATIONS),  # to measure memorisation
+    "tfds": lambda settings: tfds.open_splits(settings, ("text",), str),
+}
+
+
+# -- tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +198,7 @@ class Documents(Encoded):
 
 def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Documents:
     """Returns documents, which can be read repeatedly, as tokens."""
-    encoded = encode(_chunks(documents, whole, tokenizer), {"tokens": tokenizer})
+    encoded = encode(_chunks(documents, whole, tokenizer))
     return Documents(**vars(encoded), whole=whole, digest=_text_fingerprint(documents)[0][:8])
 
 
@@ -76,19 +206,15 @@ def _chunks(documents: Iterable[str], whole: bool, tokenizer: Tokenizer) -> Iter
     end = [] if whole else [EOS_ID]
     for chunk in batched(documents, ENCODE_AT_ONCE):
         # Encodes line by line, since sentencepiece is slow on one long text.
-        lines = list(_lines_of_documents(chunk))
-        encoded = tokenizer.encode(lines)
-        rest = iter(encoded)
+        ids = iter(tokenizer.encode(list(_lines_of_documents(chunk))))
         counts = [len(text.splitlines()) for text in chunk]
-        tokens = [[*itertools.chain(*itertools.islice(rest, n)), *end] for n in counts]
+        tokens = [[*itertools.chain(*itertools.islice(ids, n)), *end] for n in counts]
         words, size = sum(map(count_words, chunk)), sum(len(text.encode()) for text in chunk)
-        yield EncodedPart(
-            {"tokens": Side(tokens, lines, encoded)}, counts={"words": words, "bytes": size}
-        )
+        yield EncodedPart({"tokens": tokens}, counts={"words": words, "bytes": size})
 
 
 def count_words(text: str) -> int:
-    """Returns the number of words between blanks; each `UNSPACED_CHARACTER` begins a word."""
+    """Returns the number of words between spaces; each `UNSPACED_CHARACTER` begins a word."""
     return len(UNSPACED_CHARACTER.sub(r" \g<0>", text).split())
 
 
@@ -113,14 +239,14 @@ def prepare_text(
     folder: Path | None = None,
     initial: Path | None = None,
 ) -> tuple[Documents, Tokenizer]:
-    """Returns the encoded training text and its tokenizer; see `tokenize_training_text`."""
+    """Returns the encoded training text and its tokenizer, see `make_tokenizer`."""
     (content, count), whole = _text_fingerprint(documents), data.documents == "file"
-    parts = functools.partial(_chunks, documents, whole)
-    lines, key = Restartable(lambda: _lines_of_documents(documents)), ("documents", content, whole)
-    about = lines, content, count, parts, key
-    encoded, tokenizer = tokenize_training_text(
-        *about, data, settings, folder, initial, writes=True
-    )
+    lines = Restartable(lambda: _lines_of_documents(documents))
+    tokenizer = make_tokenizer(
+        lines, content, data, settings, folder, initial, count=count, reads=(False,)
+    ).writer()
+    parts, key = _chunks(documents, whole, tokenizer), ("documents", content, whole)
+    encoded = encode_training_text(parts, {"tokens": tokenizer}, key, data, settings, initial)
     text = Documents(**vars(encoded), whole=whole, digest=content[:8])
     if len(text.store.tokens) < data.context:
         raise RunError(

@@ -25,8 +25,8 @@ from transformer.errors import UserError
 # Added to both lengths before their ratio is taken: "Ja." may well be "Yes, of course I do."
 SHORT_SENTENCE = 10
 
-# The faults of a pair and their descriptions, in the order in which they are checked. The last
-# two are checked on encoded pairs; "held_out" also covers the held-out text of other corpora.
+# The faults of a pair and their descriptions, in the order in which they are checked. From "script"
+# on, they depend on other pairs or on tokens; "held_out" covers that of all corpora.
 REASONS = {
     "empty": "with an empty side",
     "too_long": "over config.data.max_characters",
@@ -81,24 +81,27 @@ class CleaningRules:
         language, from 0 to 1.
       min_script_fraction: minimum fraction of a side's sentences that makes a script usual there; a
         side in unusual scripts is dropped, unless it may be a name. 0 keeps all.
-      usual_scripts: the usual scripts of each side; None before the text was read.
     """
 
     max_characters: int
     max_length_ratio: float
     remove_duplicates: bool
     remove_near_duplicates: bool = False
-    languages: tuple[str, str] = ("", "")
+    languages: tuple[str, ...] = ("", "")
     min_language_ratio: float = 0.05
     min_script_fraction: float = 0.0
     remove_copies: bool = False
     remove_mojibake: bool = False
     match_numbers: bool = False
-    usual_scripts: tuple[frozenset[str], frozenset[str]] | None = None
 
     def __post_init__(self):
-        for language in filter(None, self.languages):
-            check_language(language)
+        codes = [*filter(None, self.languages)]
+        choices = _language_identifier().labels if codes else ()
+        if len(self.languages) != 2 or not {*codes} <= {*choices}:
+            raise UserError(
+                f"config.data.languages={self.languages}: give codes of the languages of source "
+                f"and target, such as en,de, of {', '.join(sorted(choices))}"
+            )
 
     def fault(self, source: str, target: str) -> str:
         """Returns the first of `REASONS` that applies to two canonical sides; '' if none does.
@@ -125,24 +128,14 @@ class CleaningRules:
                 ranked = dict(_language_identifier().rank(text))
                 if ranked[language] / max(ranked.values()) < self.min_language_ratio:
                     return "language"
-        for usual, text in zip(self.usual_scripts or (), sides, strict=False):
-            scripts = scripts_of(text)
-            if scripts[0] and usual.isdisjoint(scripts):
-                return "script"
         return ""
 
 
 def rules_of(settings: ConfigDict) -> CleaningRules:
     """Returns the rules of `config.data`."""
-    names = {field.name for field in dataclasses.fields(CleaningRules)} - {"usual_scripts"}
-    values: dict[str, Any] = {name: getattr(settings, name) for name in names}
-    if len(languages := tuple(values["languages"])) != 2:
-        raise UserError(
-            f"config.data.languages={languages}: give the codes of two languages, of source and "
-            "target, such as en,de"
-        )
-    values["languages"] = languages
-    return CleaningRules(**values)
+    fields = dataclasses.fields(CleaningRules)
+    values: dict[str, Any] = {field.name: getattr(settings, field.name) for field in fields}
+    return CleaningRules(**{**values, "languages": tuple(settings.languages)})
 
 
 class CleaningReport(NamedTuple):
@@ -277,16 +270,6 @@ def _script_of(character: str) -> str:
 def folded(text: str) -> str:
     """Returns the text that near-duplicates share: without case, digits, punctuation, blanks."""
     return NOT_FOLDED.sub("", unicodedata.normalize("NFC", text.casefold()))
-
-
-def check_language(language: str) -> None:
-    """Raises UserError if a language is unknown."""
-    languages = sorted(_language_identifier().labels)
-    if language not in languages:
-        raise UserError(
-            f"config.data.languages: {language!r} is unknown: give the codes of the languages of "
-            f"source and target, such as en,de: choose of {', '.join(languages)}"
-        )
 
 
 @functools.cache

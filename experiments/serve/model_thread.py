@@ -1,0 +1,127 @@
+"""The single thread that runs the models: it computes requests, one after another.
+
+Items of a request with the same group are computed together. Programs are compiled while no request
+waits.
+"""
+
+import contextlib
+import logging
+import queue
+from collections.abc import Sequence
+from concurrent.futures import Future, InvalidStateError
+from typing import Any
+
+from prometheus_client import Gauge, Histogram
+
+from transformer.errors import one_line
+from transformer.operations import Program
+from .routes import RequestPlan, Served
+
+logger = logging.getLogger(__name__)
+
+MAX_WAITING = 256  # maximum requests in the queue
+WAITING = Gauge("transformer_queue_requests", "Requests that wait.")
+SIZES = Histogram(
+    "transformer_batch_texts",
+    "Texts that were computed together.",
+    ["operation"],
+    buckets=(1, 2, 4, 8, 16, 32),
+)
+COMMON_TOKENS = 64  # programs for longer texts are compiled after the server is ready
+
+
+class Programs:
+    """The programs of all runs; those for up to `COMMON_TOKENS` tokens make the server ready."""
+
+    def __init__(self, runs: Sequence[Served]):
+        routes = [route for run in runs for route in run.routes.values()]
+        programs = (program for route in routes for program in route.programs())
+        self._programs: list[Program] = sorted(programs, key=lambda program: program[0])
+        self._common = sum(length <= COMMON_TOKENS for length, _ in self._programs)
+        self._compiled = 0
+
+    @property
+    def remain(self) -> bool:
+        return self._compiled < len(self._programs)
+
+    def state(self) -> dict[str, Any]:
+        """Returns the answer to `GET /health`."""
+        return {
+            "status": "ready" if self._compiled >= self._common else "starting",
+            "compiled": self._compiled,
+            "programs": len(self._programs),
+        }
+
+    def compile_next(self) -> None:
+        """Compiles the next program; logs a failure."""
+        length, compile_program = self._programs[self._compiled]
+        try:
+            compile_program()
+        except Exception as error:  # too large for the device, and so are requests of this length
+            logger.warning(f"texts of {length} tokens: {one_line(str(error))}")
+        self._compiled += 1
+        if self._compiled == self._common:
+            logger.info("ready")
+
+
+class Worker:
+    """The queue of requests, and the loop of the model thread."""
+
+    def __init__(self, programs: Programs):
+        self.programs = programs
+        self._requests: queue.Queue[tuple[Any, RequestPlan, Future[Any]] | None] = queue.Queue()
+        WAITING.set_function(lambda: self.waiting)
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that are not yet computed."""
+        return sum(not future.done() for _, _, future in filter(None, list(self._requests.queue)))
+
+    def submit(self, route: Any, plan: RequestPlan) -> Future[list[Any]]:
+        """Returns a future for the results of a plan's items; if it is cancelled, the rest is left.
+
+        Raises queue.Full if `MAX_WAITING` requests are waiting.
+        """
+        if self.waiting >= MAX_WAITING:
+            raise queue.Full
+        future: Future[list[Any]] = Future()
+        self._requests.put((route, plan, future))
+        return future
+
+    def close(self) -> None:
+        """Ends the loop after the requests that wait."""
+        self._requests.put(None)
+
+    def run(self) -> None:
+        """Computes requests and compiles programs until `close` is called."""
+        while True:
+            try:
+                request = self._requests.get(block=not self.programs.remain)
+            except queue.Empty:
+                self.programs.compile_next()
+                continue
+            if request is None:
+                return
+            with contextlib.suppress(InvalidStateError):  # the client has disconnected
+                self._answer(*request)
+
+    def _answer(self, route: Any, plan: RequestPlan, future: Future[list[Any]]) -> None:
+        try:
+            results = self._compute(route, plan, future)
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(results)
+
+    def _compute(self, route: Any, plan: RequestPlan, future: Future[list[Any]]) -> list[Any]:
+        """Returns the results of a plan's items, of which some are None if it is cancelled."""
+        results: list[Any] = [None] * len(plan.items)
+        for group in dict.fromkeys(plan.groups):
+            numbers = [i for i, each in enumerate(plan.groups) if each == group]
+            while numbers and not future.cancelled():
+                batch, numbers = numbers[: route.max_batch], numbers[route.max_batch :]
+                SIZES.labels(route.name).observe(len(batch))
+                computed = route.compute(group, [plan.items[i] for i in batch])
+                for i, result in zip(batch, computed, strict=True):
+                    results[i] = result
+        return results

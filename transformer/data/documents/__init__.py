@@ -1,1 +1,0 @@
-"""Documents: sources, tokens and batches."""
