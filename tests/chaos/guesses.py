@@ -44,15 +44,20 @@ OTHERS = ("", "(", "a=b", "1,2", "encoder=0.1", "('a', 0.1)", "None", "x=nan")
 
 
 def mutate(rng: random.Random, data: bytes) -> bytes:
-    """Returns a training file that was damaged in a random way."""
+    """Returns a training file, such as a text or a picture, that was damaged in a random way."""
     at = rng.randrange(len(data) + 1)
+    near = rng.randrange(min(len(data), 64) or 1)  # the header, which says what follows
     return rng.choice(
         (
             lambda: data[:at],
             lambda: data[:at] + rng.randbytes(rng.randrange(1, 9)) + data[at:],
             lambda: data[:at] + bytes(rng.randrange(1, 99)) + data[at:],
+            lambda: data[:at] + rng.randbytes(1) + data[at + 1 :],
+            lambda: data[:near] + rng.randbytes(4) + data[near + 4 :],
+            lambda: data[:near] + b"\xff\xff\xff\xff" + data[near + 4 :],
+            lambda: data[at:] + data[:at],
             lambda: b"\xef\xbb\xbf" + data,
-            lambda: data.decode().encode("utf-16"),
+            lambda: data.decode("latin-1").encode("utf-16"),
             lambda: data.replace(b"\n", b"\r"),
             lambda: data.replace(b"\n", b""),
             lambda: data.replace(b"\t", b""),
@@ -81,27 +86,6 @@ def guess(place: Path, name: str, seed: int) -> list[Outcome]:
     return [_prepare("config", place, name, seed, place / name / "config.py", flags)]
 
 
-def mutate_bytes(rng: random.Random, data: bytes) -> bytes:
-    """Returns a file of bytes, such as a picture, that was damaged in a random way."""
-    at = rng.randrange(len(data) + 1)
-    near = rng.randrange(min(len(data), 64) or 1)  # the header, which says what follows
-    return rng.choice(
-        (
-            lambda: data[:at],
-            lambda: data[:at] + rng.randbytes(rng.randrange(1, 9)) + data[at:],
-            lambda: data[:near] + rng.randbytes(1) + data[near + 1 :],
-            lambda: data[:near] + rng.randbytes(4) + data[near + 4 :],
-            lambda: data[:near] + b"\xff\xff\xff\xff" + data[near + 4 :],
-            lambda: data[:at] + rng.randbytes(1) + data[at + 1 :],
-            lambda: data[:at] + bytes(99) + data[at + 99 :],
-            lambda: data[at:] + data[:at],
-            lambda: data + data,
-            lambda: b"",
-            lambda: rng.randbytes(999),
-        )
-    )()
-
-
 def write_photos(rng: random.Random, folder: Path) -> Path:
     """Writes two classes of pictures, one picture of them damaged; returns a config."""
     formats = Image.registered_extensions()
@@ -111,7 +95,7 @@ def write_photos(rng: random.Random, folder: Path) -> Path:
             picture = Image.effect_noise((rng.randrange(1, 40), 24), 50).convert("RGB")
             picture.save(folder / name / f"{number}{ending}", format=formats[ending])
     path = rng.choice(sorted(folder.glob("*/*")))
-    path.write_bytes(mutate_bytes(rng, path.read_bytes()))
+    path.write_bytes(mutate(rng, path.read_bytes()))
     return write_page(folder, "photos", "data.validation_size = 1", "data.test_size = 1")
 
 
@@ -128,7 +112,7 @@ def write_idx(rng: random.Random, folder: Path) -> Path:
             path = folder / f"{part}-{name}-ubyte{'.gz' * zipped}"
             path.write_bytes(gzip.compress(data) if zipped else data)
     path = rng.choice(sorted(folder.glob("*-ubyte*")))
-    path.write_bytes(mutate_bytes(rng, path.read_bytes()))
+    path.write_bytes(mutate(rng, path.read_bytes()))
     return write_page(folder, "mnist", "data.validation_size = 2")
 
 
