@@ -18,7 +18,6 @@ from tiny_models import tiny_model
 from tiny_run import command, shared_run
 from transformer.bridges.browser import RULE, make_model, make_tokenizer
 from transformer.data.characters import canonicalize
-from transformer.data.tokenizer import Tokenizer
 from transformer.data.tokenizer.train import train_tokenizer
 from variants import VARIANTS
 
@@ -97,18 +96,6 @@ def test_hostile_lines_have_the_same_ids_and_texts(name, tmp_path):
     assert [line for line, (ids, _), right in pairs if ids != right] == []
     decoded = [canonicalize(tokenizer.decode(ids)) for ids in expected]
     assert [text for _, text in answers] == decoded
-
-
-@pytest.mark.full
-def test_a_run_of_unknown_characters_may_be_an_unused_piece(tmp_path):
-    model = tokenizer_of(tmp_path, **TOKENIZERS["unigram"]).proto()
-    for name in ("字", "字幕", "Ю"):
-        model.pieces.add(piece=name, type="UNUSED")
-    tokenizer = Tokenizer(model.SerializeToString())
-    lines = ["字", "a字 字幕b", "字字 Ю字幕", "字 幕", "ЮЮ Ю"]
-    answers = run_script(tmp_path, READ, spec=make_tokenizer(tokenizer), rule=RULE, texts=lines)
-    assert [ids for ids, _ in answers] == tokenizer.encode(lines)
-    assert tokenizer.pieces(tokenizer.encode(["字幕 字字"])[0])[1::2] == ["字幕", "<unk>"]
 
 
 @pytest.mark.full

@@ -15,7 +15,7 @@ import sentencepiece
 import transformer
 from configs import base
 from places import ROOT
-from tiny_run import command, forget_weights, refused, shared_run
+from tiny_run import command, refused, shared_run
 from transformer.bridges import browser, ctranslate2, layers, marian, onnx
 from transformer.bridges.formats import Export, _write_card
 from transformer.data.characters import canonicalize
@@ -76,21 +76,10 @@ def test_a_full_disk_is_that_of_the_export_and_nothing_is_left(tiny, tmp_path, m
     assert ended.err.splitlines()[-1].startswith(f"error: {tmp_path / 'out/weights.safetensors'}: ")
 
 
-@pytest.mark.full
-def test_a_run_without_its_chosen_weights_is_evaluated_first(tiny, tmp_path):
-    run, output = tmp_path / "run", f"--output={tmp_path / 'bundle'}"
-    shutil.copytree(tiny.workdir, run)
-    forget_weights(run)
-    refused(f"--workdir={run}", "--mode=export", output, says="evaluate it, then export it")
-    assert command(f"--workdir={run}", "--mode=evaluate").code == 0
-    assert export(run, output).code == 0
-
-
 @pytest.mark.parametrize(
     ("name", "says"),
     [
         ("weights.json", "weights.json is not what was written: evaluate it, then export it"),
-        ("run.json", "run.json cannot be read"),
         ("tokenizer.json", "tokenizer.json cannot be read"),
         ("weights.safetensors", "weights.safetensors is not what was written: evaluate it, then"),
     ],

@@ -68,13 +68,9 @@ def test_other_ids_and_another_start_are_put_in_our_order(given, tmp_path):
     (moved / "config.json").write_text(json.dumps(config | ids))
     (moved / "vocab.json").write_text(json.dumps({n: i for i, n in enumerate([*theirs, "<pad>"])}))
     arrays = safetensors.numpy.load_file(folder / "model.safetensors")
-    for name in (
-        "model.shared",
-        "lm_head",
-        "model.encoder.embed_tokens",
-        "model.decoder.embed_tokens",
-    ):
-        arrays[f"{name}.weight"] = arrays[f"{name}.weight"][rows]
+    for name in arrays:
+        if "embed_tokens" in name or name in ("model.shared.weight", "lm_head.weight"):
+            arrays[name] = arrays[name][rows]
     arrays["final_logits_bias"] = arrays["final_logits_bias"][:, rows]
     safetensors.numpy.save_file(arrays, moved / "model.safetensors", {"format": "pt"})
     back = transformer.load(transformer.import_marian(moved, tmp_path / "run"), as_in(run))
@@ -129,19 +125,15 @@ def test_an_import_is_scored_ranked_and_trained_on(imported, tmp_path):
     text.write_text("".join(pairs))
     shutil.copyfile(text, tmp_path / "text.de")
     files = f"--input={text}", f"--references={tmp_path / 'text.de'}"
-    for flags in (["evaluate", *files], ["heads", *files]):
-        ended = command(f"--workdir={folder}", *(f"--mode={flags[0]}", *flags[1:]))
-        assert ended.code == 0, (flags, ended.err)
+    for mode in ("evaluate", "heads"):
+        ended = command(f"--workdir={folder}", f"--mode={mode}", *files)
+        assert ended.code == 0, (mode, ended.err)
     assert list(folder.glob("figures/heads/*"))
     arguments = (
         *("--config=configs/own_text.py", f"--config.train.init_from={folder}"),
         *(f"--workdir={tmp_path / 'next'}", f"--config.data.path={tmp_path}"),
         *("--config.data.train_source=text.en", "--config.data.train_target=text.de"),
-        *(
-            "--config.train.steps=2",
-            "--config.train.epochs=0.0",
-            "--config.optimizer.warmup_steps=1",
-        ),
+        *("--config.train.steps=2", "--config.train.epochs=0.0"),
         *("--config.data.remove_copies=False", f"--config.data.cache_dir={tmp_path / 'cache'}"),
         "--config.evaluate.perturbed_sentences=0",
     )
@@ -174,12 +166,6 @@ def cut(folder):
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def without_a_table(folder):
-    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
-    del arrays["model.encoder.layers.0.fc1.weight"]
-    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
-
-
 def bpe_of_one_side(folder):
     model = ModelProto.FromString((folder / "source.spm").read_bytes())
     model.trainer_spec.model_type = model.trainer_spec.BPE
@@ -187,9 +173,9 @@ def bpe_of_one_side(folder):
     (folder / "source.spm").write_bytes(model.SerializeToString())
 
 
-def other_numbers(folder, name, change):
+def not_a_number(folder):
     arrays = safetensors.numpy.load_file(folder / "model.safetensors")
-    arrays[name] = change(arrays[name])
+    arrays["model.encoder.layers.0.fc1.bias"] *= np.nan
     safetensors.numpy.save_file(arrays, folder / "model.safetensors")
 
 
@@ -203,19 +189,11 @@ BAD = {
     "pad_token_id=99, which is 'no token' in vocab.json instead of <pad>, and not computed": (
         lambda folder: changed(folder, pad_token_id=99)
     ),
-    "has NaN or infinite numbers in model.encoder.layers.0.fc1.bias": (
-        lambda folder: other_numbers(
-            folder, "model.encoder.layers.0.fc1.bias", lambda x: x + np.nan
-        )
-    ),
+    "has NaN or infinite numbers in model.encoder.layers.0.fc1.bias": not_a_number,
     "tokens, and config.json says": another_vocabulary,
     "pytorch_model.bin alone, which may run any code: where you trust it": only_a_pickle,
     "model.safetensors is damaged": cut,
-    "has no model.encoder.layers.0.fc1.weight": without_a_table,
     "is of kind bpe and lacks": bpe_of_one_side,
-    "source.spm is not a sentencepiece model": (
-        lambda folder: (folder / "source.spm").write_bytes(b"text")
-    ),
 }
 
 
