@@ -24,12 +24,10 @@ from paper_loops import (
 
 import reference
 from tiny_models import tiny_config
-from transformer.model.losses import TokenSums
 from transformer.model.stack import stacked_modules
 from transformer.optim import OptimizerConfig
-from transformer.optim.optimizers import make_optimizer, update_count
+from transformer.optim.optimizers import make_optimizer
 from transformer.optim.parameters import named_leaves
-from transformer.training.step import init_state, make_train_step
 from variants import VARIANTS
 
 pytestmark = pytest.mark.device
@@ -210,31 +208,3 @@ def test_accumulated_gradients_are_one_clipped_update_with_their_mean(name):
     assert distance(history[:2], [as_float32(start())] * 2) == 0.0
     assert distance(history[2::3], expected) < 2e-5
     assert distance(ours(name, steps, DECAY, [0.1] * 6)[2::3], expected) > 0.01  # control
-
-
-# -- with the step of a run
-
-NUMBERS = {"learning_rate": 0.1, "warmup_steps": 0.0, "weight_decay": 0.5, "ema_decay": 0.9,
-           "seed": np.uint32(0), "batches": np.int32(99)}  # fmt: skip
-
-
-def loss(params, batch, hparams, key):
-    """Pulls all at a number, and is not finite for one batch."""
-    pulls = (((x - batch) ** 2 * (1 + jnp.arange(x.size).reshape(x.shape))).sum()
-             for x in jax.tree.leaves(params))  # fmt: skip
-    value = sum(pulls) * jnp.where(batch == 2, jnp.nan, 1.0)
-    return TokenSums(value, value, jnp.ones(()), jnp.ones(()))
-
-
-@pytest.mark.parametrize("ends", [(99,), (10, 99)])
-def test_no_update_has_the_number_of_an_earlier_one(ends):
-    optimizer = make("adam", accumulate=3, clip=1.0)
-    step = jax.jit(make_train_step(loss, optimizer, "constant", 4, 3))
-    state, updated = init_state(nested(as_float32(start())), optimizer, True), []
-    for done in range(1, 16):
-        batches, before = np.int32(next(end for end in ends if done <= end)), state
-        state, _ = step(state, done + 2, {**NUMBERS, "batches": batches})
-        if int(update_count(state.opt_state)) > int(update_count(before.opt_state)):
-            updated.append(done)
-    # A run that was prolonged after 10 batches has had its fourth update.
-    assert updated == [3, 6, 9, 10 if 10 in ends else 12, 15]

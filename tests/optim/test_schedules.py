@@ -45,7 +45,6 @@ def test_schedules_are_those_worked_out_by_hand(name):
     [
         (0.0, {2: 1.0, 19: 2.0, 20: 2.0}),
         (1.0, {2: 1.0, 5: 1.0, 20: 0.0}),
-        (0.25, {15: 2.0, 20: 0.0}),
     ],
 )
 def test_the_fraction_of_wsd_that_decays_may_be_none_or_all(fraction, by_hand):

@@ -33,12 +33,10 @@ def of_one_number(params):
     return jax.tree.map(lambda x: np.ones((1,) * x.ndim, x.dtype), params)
 
 
-def decayed(params, stacked, accumulate=1):
+def decayed(params, stacked):
     """Names of the parameters that an update without any gradient changes, without layers."""
     params = of_one_number(params)
-    optimizer = make_optimizer(
-        OptimizerConfig("adamw", gradient_accumulation_steps=accumulate), stacked
-    )
+    optimizer = make_optimizer(OptimizerConfig("adamw"), stacked)
     gradient = jax.tree.map(jnp.zeros_like, params)
     numbers = {"learning_rate": 0.1, "weight_decay": 0.5}
     updates, _ = optimizer.update(gradient, optimizer.init(params), params, **numbers)
@@ -50,9 +48,9 @@ def vectors(names):
     return {name for name in names if VECTORS.intersection(name.split("/"))}
 
 
-def of_model(fields, scan_layers, **options):
+def of_model(fields, scan_layers):
     config = tiny_config(**{**fields, "scan_layers": scan_layers})
-    return decayed(reference.parameters(config), stacked_modules(config), **options)
+    return decayed(reference.parameters(config), stacked_modules(config))
 
 
 @pytest.mark.parametrize(

@@ -62,19 +62,9 @@ def test_each_shape_is_compiled_once_and_by_another_thread():
     assert threading.current_thread() not in threads
 
 
-def test_what_the_compiler_raises_reaches_whoever_needs_the_program():
-    def fail():
-        raise MemoryError("too large")
-
-    ready = prepare(Stub(fail))
-    with pytest.raises(MemoryError, match="too large"):
-        ready.result()
-
-
 @pytest.mark.parametrize(
     ("ahead", "count", "prepared"),
     [
-        (3, 20, [2, 3, 6, 7]),
         (3, 5, [2, 3, 5, 5]),
         (3, 2, [2, 2, 3, 4]),
         (3, 0, [1, 2, 3, 4]),

@@ -1,7 +1,6 @@
 """A signal is answered within a second and obeyed within a few, in processes of their own."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -125,13 +124,6 @@ def evaluating(process) -> bool:
 
 PHASES = {
     "data": (lambda p: True, {"data.train_size": 60_000}, 2.5),
-    "compilation": (lambda p: "compiling ..." in p.text, {}, 3.0),
-    # The step that is under way comes to its end.
-    "training": (
-        lambda p: re.search(r"^step [3-9]/500 .*s/step", p.text, re.M),
-        {"model.num_encoder_layers": 2, "model.num_decoder_layers": 2},
-        0.3,
-    ),
     "evaluation": (evaluating, {"train.evaluate_every": 2}, 3.0),
     "scoring": (
         lambda p: "training ended" in p.text,
@@ -144,19 +136,13 @@ PHASES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_signal_to_the_command_is_answered_and_obeyed_in_every_phase(
-    phase, number, tmp_path, capsys
-):
+def test_a_signal_to_the_command_is_answered_and_obeyed_in_every_phase(phase, number, tmp_path):
     reached, changes, delay = PHASES[phase]
     process = launch(tmp_path / "run", tmp_path / "cache", **changes)
     process.folder = tmp_path / "run"
     process.wait_until(reached)
     time.sleep(delay)
     answered, ended, code = process.signal(number)
-    with capsys.disabled():
-        print(
-            f"\n{phase}, {number.name}: answered after {answered:.2f} s, ended after {ended:.2f} s"
-        )
     assert code == 128 + number, process.text
     assert answered < 1
     assert ended < 5

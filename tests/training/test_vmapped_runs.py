@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_resume import saved_steps
 
 from runs import identical, lines, newest_state, toy_config, without_search
 from transformer.errors import UserError
@@ -157,10 +158,6 @@ def test_runs_that_were_killed_go_on_as_if_they_had_not_been(tmp_path):
     assert same_runs(tmp_path, whole, "whole", "broken")
 
 
-def steps_of(tmp_path, name, run):
-    return sorted(int(path.name) for path in (tmp_path / name / f"{run}/checkpoints").iterdir())
-
-
 @pytest.mark.slow
 def test_runs_at_different_steps_lose_no_checkpoint(tmp_path, unsearched):
     assert seeds(tmp_path, "early", **{"train.steps": 3}).run()
@@ -168,5 +165,5 @@ def test_runs_at_different_steps_lose_no_checkpoint(tmp_path, unsearched):
     shutil.rmtree(tmp_path / "early/1/checkpoints/3")
     with pytest.raises(UserError, match="2 runs cannot train together from the steps 0, 3"):
         seeds(tmp_path, "early", **{"train.steps": 6}).run()
-    assert steps_of(tmp_path, "early", 0) == [3]
+    assert saved_steps(tmp_path / "early/0") == [3]
     assert (tmp_path / "early/0/metrics.jsonl").read_text() == before
