@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from runs import toy_config
+from task_runs import text_config
+from transformer import tasks
 from transformer.analysis.alignment import (
     GoldLinks,
     Words,
@@ -20,8 +22,6 @@ from transformer.analysis.snapshots import (
     Snapshot,
     divide,
 )
-from transformer.tasks.classification import ClassificationTask
-from transformer.tasks.language_model import LanguageModelTask
 from transformer.tasks.translation import TranslationTask
 
 NOTHING = Snapshot({}, {})
@@ -38,49 +38,22 @@ def translator(cache, **changes) -> TranslationTask:
     return TranslationTask(toy_config(cache, **{**TRANSLATOR, **changes}))
 
 
-def language_model(folder, **changes) -> LanguageModelTask:
-    """Of lines of three words, several of which share a row of the context."""
-    lines = [
-        f"{a} {b} {c}" for a in ("one", "two") for b in ("red", "blue") for c in ("cat", "dog")
-    ]
-    (folder / "lines").write_text("\n".join(lines * 9) + "\n")
-    config = toy_config(folder, **{
-        "task": "language_model",
-        "data.source": "files",
-        "data.path": str(folder),
-        "data.train_source": "lines",
-        "data.validation_fraction": 0.3,
-        "data.context": 13,
-        "data.batch_tokens": 40,
-        "evaluate.snapshot_statistics": 5,
-        **changes,
-    })  # fmt: skip
-    return LanguageModelTask(config)
+def task_of_texts(name):
+    def make(cache, **changes):
+        changes = {"evaluate.snapshot_statistics": 5, **changes}
+        return tasks.REGISTRY[name](text_config(name, cache / name, **changes))
+
+    return make
 
 
-def classifier(folder, **changes) -> ClassificationTask:
-    said = {"fine": "good", "superb": "good", "dull": "bad", "silly": "bad"}
-    nouns = ("plot", "cast", "film", "long slow pace")
-    rows = [f"{kind}\tthe {noun} is {word}" for noun in nouns for word, kind in said.items()]
-    (folder / "texts.tsv").write_text("\n".join(["label\ttext", *rows]) + "\n")
-    config = toy_config(folder, **{
-        "task": "classification",
-        "data.source": "files",
-        "data.path": str(folder),
-        "data.train_source": "texts.tsv",
-        "data.validation_size": 5,
-        "data.test_size": 2,
-        "evaluate.snapshot_statistics": 5,
-        **changes,
-    })  # fmt: skip
-    return ClassificationTask(config)
-
-
-MAKE = {"translator": translator, "language_model": language_model, "classifier": classifier}
+MAKE = {
+    "translation": translator,
+    **{name: task_of_texts(name) for name in ("language_model", "classification")},
+}
 KINDS = {
-    "translator": {"encoder_self", "decoder_self", "cross"},
+    "translation": {"encoder_self", "decoder_self", "cross"},
     "language_model": {"decoder_self"},
-    "classifier": {"encoder_self"},
+    "classification": {"encoder_self"},
 }
 
 
@@ -147,7 +120,7 @@ def test_tokens_are_those_that_the_model_reads(tracked):
     source, target = (
         snapshot.arrays[f"sentences/1/{side}_tokens"] for side in ("source", "target")
     )
-    if name == "translator":
+    if name == "translation":
         assert source[-1] == "</s>"
         assert target[0] == "<s>"
         assert source[:-1].tolist() == target[1:].tolist()  # it copies
@@ -166,7 +139,7 @@ def test_nothing_is_tracked_where_none_is_asked_for_or_there_is_no_attention(cac
     for make in MAKE.values():
         task = make(cache, **{"evaluate.snapshot_statistics": 0})
         assert task.snapshot({}) == NOTHING
-    task = classifier(cache, **{"model.architecture": "bag_of_embeddings"})
+    task = MAKE["classification"](cache, **{"model.architecture": "bag_of_embeddings"})
     assert task.snapshot(fresh(task)) == NOTHING
 
 
