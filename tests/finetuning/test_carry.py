@@ -78,11 +78,3 @@ def test_layers_of_one_model_alone_are_refused_with_a_pattern_that_leaves_them_o
     refused(says, fresh=deep)
     found, _ = carried("^(?!layers_1/)", fresh=deep)
     np.testing.assert_array_equal(found["layers_1/bias"], np.ones(2))
-    says = ("layers_1/kernel is absent here and (3,) in that run", "'^(?!layers_1/)'")
-    source = params(100.0, 4, **{"layers_1/kernel": np.ones(3)})
-    refused(says, source=source)
-    assert "layers_1/kernel" not in carried("^(?!layers_1/)", source=source)[0]
-
-
-def test_a_pattern_that_matches_nothing_is_refused_with_the_modules():
-    refused(("train.init_pattern has 'layer_0'", "embedding, layers_N"), pattern="layer_0")

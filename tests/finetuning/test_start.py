@@ -151,10 +151,6 @@ def test_a_classifier_of_other_classes_needs_a_new_output(architecture, tmp_path
             {"tokenizer.joint": False, "model.tied_embeddings": "none"},
             ("config.tokenizer.joint=False", "has True: set config.tokenizer.joint=True"),
         ),
-        (
-            {"train.init_from": "/nowhere"},
-            ("init_from=/nowhere does not exist: name the folder of a run",),
-        ),
     ],
 )
 def test_a_run_that_does_not_fit_is_refused_in_one_line(translator, tmp_path, changes, says):

@@ -207,12 +207,6 @@ def test_a_state_with_other_arrays_is_refused_and_its_weights_stay_usable(folder
         assert identical(jax.device_get(weights(checkpoints, 1)), expected(1).ema)
 
 
-def test_an_empty_folder_restores_nothing(tmp_path):
-    with Checkpoints(tmp_path) as checkpoints:
-        assert checkpoints.restore_newest(make_state(0.0), "x") is None
-        assert checkpoints.best_step() is None
-
-
 # -- damage
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from run_folders import content, corrupt_file, translate
 
-from runs import without_search
+from runs import lines, without_search
 from tiny_run import command, forget_weights, refused, unsealed, without_pictures
 from transformer.runs.run import Run
 
@@ -34,20 +34,21 @@ def test_a_folder_without_a_run_or_without_a_checkpoint_is_named(copy, tmp_path)
     refused("--mode=evaluate", f"--workdir={copy}", says=(str(copy), "no checkpoint"))
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "says"),
-    [
-        (
-            "config.json",
-            '{"task": "x", "model": 3, "data": {}, "tokenizer": {}}',
-            "model is 3 instead of dict",
-        ),
-        ("tokenizer.model", "garbage", "is not a sentencepiece model"),
-    ],
-)
-def test_a_damaged_file_is_named_with_the_fix(copy, name, text, says):
-    (copy / name).write_text(text)
-    refused("--mode=translate", f"--workdir={copy}", says=(name.split(".")[0], says))
+def test_a_finished_run_whose_checkpoints_are_gone_is_neither_trained_nor_changed(tiny, copy):
+    before, metrics = (copy / "results.json").read_bytes(), lines(copy)
+    shutil.rmtree(copy / "checkpoints")
+    says = (f"{copy} has results.json but no checkpoints", "delete results.json and weights.json")
+    refused(f"--config={tiny.config}", f"--workdir={copy}", says=says)
+    assert ((copy / "results.json").read_bytes(), lines(copy)) == (before, metrics)
+    for name in ("results.json", "weights.json"):
+        (copy / name).unlink()
+    Run(copy).refuse_results()  # control
+
+
+def test_a_damaged_tokenizer_is_named(copy):
+    (copy / "tokenizer.model").write_text("garbage")
+    says = ("tokenizer", "is not a sentencepiece model")
+    refused("--mode=translate", f"--workdir={copy}", says=says)
 
 
 def test_a_config_that_does_not_fit_the_checkpoints_is_refused(copy):

@@ -39,15 +39,6 @@ def test_a_text_comes_back_with_its_lines(translator):
     assert whole.translate(["a b c\nd e f"]) == ["\n".join(whole.translate(["a b c", "d e f"]))]
 
 
-def test_lines_have_the_sums_of_scores_and_their_best_combinations(translator):
-    lines = translator.translate(["a b c", "d e f g h"], num_best=3)
-    best = translator.translate(["a b c\n d e f g h"], num_best=3)[0]
-    sums = [(f"{a.text}\n {b.text}", a.score + b.score) for a in lines[0] for b in lines[1]]
-    sums.sort(key=lambda each: -each[1])
-    assert [(each.text, each.score) for each in best] == sums[:3]
-    assert best[0].tokens == lines[0][0].tokens + lines[1][0].tokens
-
-
 def test_settings_replace_those_of_the_run(translator):
     greedy = transformer.load(str(translator.folder), {"decode.beam_size": 1, "decode.alpha": 1})
     assert (greedy.config.decode.beam_size, greedy.config.decode.alpha) == (1, 1.0)
@@ -92,7 +83,6 @@ MISTAKES = {
     "translation.score": (["a"], "needs targets"),
     "language_model.generate": (iter(["one", float("nan")]), "text 2 is nan, of type float"),
     "translation.attention": ("\u200b", "the text is blank"),
-    "classification.attention": ("", "the text is blank"),
 }
 
 
@@ -106,21 +96,14 @@ def test_a_mistake_is_answered_by_one_line(runs, call):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("texts", "says"),
-    [
-        ((["a", " "], ["a", "b"]), "text 2 is blank: "),
-        ((["a", "b"], ["a", "b"], ["\t", "b"]), "text 1 is blank: "),
-    ],
-)
-def test_a_blank_text_is_refused(translator, texts, says):
+def test_a_blank_text_is_refused(translator):
     """An empty reference would count as one that every translation misses."""
-    with pytest.raises(UserError, match=f"^{says}"):
-        translator.evaluate(*texts)
+    with pytest.raises(UserError, match=r"^text 2 is blank: "):
+        translator.evaluate(["a", "b"], ["a", " "])
     assert translator.evaluate(["a", "b"], ["a", "b"])["sentences"] == 2  # the control
 
 
-def test_further_arguments_are_checked(runs, tmp_path):
+def test_further_arguments_are_checked(runs):
     with pytest.raises(UserError, match="2 sources and 1 targets"):
         runs["translation"].score(["a", "b"], ["a"])
     with pytest.raises(UserError, match="no targets"):
@@ -134,15 +117,8 @@ def test_further_arguments_are_checked(runs, tmp_path):
             run.attention("one", source_tag="<2de>")
     with pytest.raises(UserError, match=r"did you mean config\.decode\.beam_size"):
         transformer.load(runs["translation"].folder, {"beam_size": 2})
-    with pytest.raises(UserError, match=r"did you mean config\.decode\.seed\?"):
-        transformer.load(runs["translation"].folder, {"config.decode.seed": 2})
-    with pytest.raises(
-        UserError,
-        match=r"sets keys of decode and evaluate, .*not model\.d_ff=7",
-    ):
+    with pytest.raises(UserError, match=r"sets keys of decode and evaluate, .*not model\.d_ff=7"):
         transformer.load(runs["translation"].folder, {"model.d_ff": 7})
-    with pytest.raises(UserError, match="has no run"):
-        transformer.load(tmp_path)
 
 
 # -- training
@@ -162,8 +138,6 @@ def test_training_from_python_resumes_and_takes_a_config_or_its_file(runs, tmp_p
         transformer.train(file, run.folder, SHORT | {"model.d_ff": 7})
     with pytest.raises(UserError, match=r"is a sweep: .*on the command line"):
         transformer.train("configs/sweeps/heads.py", tmp_path / "sweep")
-    with pytest.raises(UserError, match=r"^the config nowhere\.py is not a file"):
-        transformer.train("nowhere.py", tmp_path / "sweep")
     assert not (tmp_path / "sweep").exists()
 
 

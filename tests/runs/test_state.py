@@ -59,12 +59,9 @@ ALL = "checkpoints", "results.json", "report.html"
         ([delete("report.html")], State.SCORED, True),
         ([delete("results.json")], State.TRAINED, False),
         ([have_older_scores], State.TRAINED, False),
-        ([delete("results.json", "report.html")], State.TRAINED, False),
         ([train_further], State.STARTED, True),  # scored before the end of its training
-        ([train_further, have_older_scores], State.STARTED, False),
         ([lack_evaluation], State.STARTED, True),
         ([delete("checkpoints")], State.REPORTED, True),
-        ([delete("checkpoints", "report.html")], State.SCORED, True),
         ([delete("checkpoints", "results.json")], State.NEW, False),
         ([delete(*ALL, "config.json")], State.NEW, False),
         ([delete(*ALL), be_imported], State.IMPORTED, False),
