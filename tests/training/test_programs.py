@@ -65,6 +65,7 @@ def test_each_shape_is_compiled_once_and_by_another_thread():
 @pytest.mark.parametrize(
     ("ahead", "count", "prepared"),
     [
+        (3, 20, [2, 3, 6, 7]),
         (3, 5, [2, 3, 5, 5]),
         (3, 2, [2, 2, 3, 4]),
         (3, 0, [1, 2, 3, 4]),
