@@ -202,6 +202,6 @@ def test_no_modifier_adds_unknown_tokens(tmp_path):
 def test_fractions_that_add_to_more_than_one_are_refused():
     config = base.get_config()
     config.data.update(augment_typos=0.6, augment_joined=0.5)
-    says = r"^config\.data\.augment_typos=0.6 .*augment_joined=0.5 add to 1.1.*at most 1"
+    says = r"^data\.augment_typos=0.6 .*augment_joined=0.5 add to 1.1.*at most 1"
     with pytest.raises(UserError, match=says):
         check(config)

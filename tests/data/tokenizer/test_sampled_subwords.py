@@ -218,7 +218,13 @@ def test_a_pair_with_a_draw_of_more_than_max_tokens_is_read_as_it_is(tmp_path):
 # -- refusals
 
 
-def test_a_strength_of_another_kind_is_refused(tmp_path):
-    config = settings(tmp_path, **{"tokenizer.sampling_alpha": 0.1})
-    with pytest.raises(UserError, match=r"sampling_alpha=0\.1.*kind bpe.*sampling_alpha=0"):
-        check(config)
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("sampling_alpha", 0.1, r"sampling_alpha=0\.1.*kind bpe.*sampling_alpha=0"),
+        ("target_model", "x.model", r"target_model='x\.model'.*joint=False"),
+    ],
+)
+def test_a_setting_of_another_kind_or_of_two_vocabularies_is_refused(tmp_path, key, value, says):
+    with pytest.raises(UserError, match=says):
+        check(settings(tmp_path, **{f"tokenizer.{key}": value}))
