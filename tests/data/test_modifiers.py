@@ -199,24 +199,9 @@ def test_no_modifier_adds_unknown_tokens(tmp_path):
     assert not any((array == UNK_ID).any() for i in range(plan.epoch_length) for array in plan[i])
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        (
-            {"data.augment_typos": 0.6, "data.augment_joined": 0.5},
-            ["data.augment_typos=0.6 data.augment_joined=0.5 add to 1.1", "at most 1"],
-        ),
-        (
-            {"data.augment_joined": 0.1, "task": "language_model", "train.best_metric": "loss"},
-            ["data.augment_joined=0.1", "language_model has none"],
-        ),
-    ],
-)
-def test_fractions_that_cannot_be_are_refused_in_one_line(changes, says):
+def test_fractions_that_add_to_more_than_one_are_refused():
     config = base.get_config()
-    config.update_from_flattened_dict(changes)
-    with pytest.raises(UserError) as error:
+    config.data.update(augment_typos=0.6, augment_joined=0.5)
+    says = r"^data\.augment_typos=0.6 .*augment_joined=0.5 add to 1.1.*at most 1"
+    with pytest.raises(UserError, match=says):
         check(config)
-    message = str(error.value)
-    assert "\n" not in message
-    assert all(part in message for part in says), message

@@ -117,19 +117,6 @@ def test_tfds_gives_the_published_text_of_every_split_without_tensorflow(ted_fol
     assert "tensorflow" not in sys.modules
 
 
-@pytest.mark.full
-def test_wmt14_is_prepared_and_read_from_its_published_archives(tmp_path):
-    (tmp_path / "archives").mkdir()
-    name = {"tfds_name": "wmt14_translate/de-en", "tfds_fields": ("de", "en")}
-    with ted_archive.downloads(ted_archive.wmt14(tmp_path / "archives")):
-        splits = open_source(settings(source="tfds", tfds_dir=str(tmp_path), **name))
-    text = ted_archive.GERMAN_ENGLISH
-    training = text["europarl"] + text["commoncrawl"] + text["news"]
-    assert sorted(splits["train"]) == sorted(Pair(*pair) for pair in training)
-    assert list(splits["validation"]) == [Pair(*pair) for pair in text["newstest2013"]]
-    assert list(splits["test"]) == [Pair(*pair) for pair in text["newstest2014"]]
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

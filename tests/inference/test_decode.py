@@ -129,17 +129,6 @@ def test_whatever_the_beam_results_are_sorted_distinct_ended_and_within_the_limi
             assert (tokens[length:] == EOS_ID).all()
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_sentence_is_translated_the_same_in_any_company(table, beam_size):
-    together = trie_search(table, MAX_LENGTHS, beam_size, "gnmt")
-    for b, limit in enumerate(MAX_LENGTHS):
-        alone = trie_search(table[b : b + 1], [limit], beam_size, "gnmt")
-        assert found(alone, 0) == found(together, b)
-    backwards = trie_search(table[::-1], MAX_LENGTHS[::-1], beam_size, "gnmt")
-    for ours, other in zip(together, backwards, strict=True):
-        np.testing.assert_array_equal(ours, other[::-1])
-
-
 # -- forbidden tokens
 
 

@@ -7,8 +7,8 @@ import pytest
 from task_runs import text_config
 from tiny_classifier import ITEMS
 from transformer.config import complete
-from transformer.data.labelled import LabelledPlan, encode_labelled, read_texts
-from transformer.data.tokenizer import BOS_ID, PAD_ID
+from transformer.data.labelled import encode_labelled, read_texts
+from transformer.data.tokenizer import BOS_ID
 from transformer.tasks.classification import ClassificationTask
 
 
@@ -93,19 +93,3 @@ def test_a_text_is_its_first_tokens_and_line_breaks_are_blanks(tokenizer):
     ]
     assert texts.labels.tolist() == [1, 1, 1]
     assert encode_labelled(ITEMS[:3], ("bad", "good"), tokenizer, 6).cut == 1
-
-
-def test_an_epoch_holds_each_text_once_with_its_label(tokenizer):
-    texts = encode_labelled(ITEMS, ("bad", "good"), tokenizer, 12)
-    plan = LabelledPlan(texts, 3, tokens=96, num_buckets=2, multiple=2)
-    batches = [plan[i] for i in range(plan.epoch_length)]
-    seen = sorted(
-        (tokens[tokens != PAD_ID].tolist(), int(label) - 1)
-        for batch in batches
-        for tokens, label in zip(*batch, strict=True)
-        if label > 0
-    )
-    expected = zip(map(texts.store.__getitem__, range(len(ITEMS))), texts.labels, strict=True)
-    assert seen == sorted((ids.tolist(), int(label)) for ids, label in expected)
-    padding = sum((batch.source == PAD_ID).sum() for batch in batches)
-    assert plan.padding_fraction == pytest.approx(padding / sum(b.source.size for b in batches))

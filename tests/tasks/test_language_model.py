@@ -12,10 +12,9 @@ import pytest
 from runs import toy_config
 from tiny_language_model import CONFIG, LINES
 from tiny_run import command, loading_once, refused, shared_folder, without_pictures
-from transformer.data.documents import Documents
 from transformer.runs import workdir
 from transformer.runs.run import Run
-from transformer.tasks.language_model import LanguageModelTask, scores_of
+from transformer.tasks.language_model import LanguageModelTask
 
 RUNNING = ("tokenizer.kind=char", "tokenizer.keep_spaces=True", "data.documents=file")
 
@@ -55,19 +54,6 @@ def trained(tmp_path_factory):
 
 def use(folder, mode, *arguments, **options):
     return command(f"--workdir={folder}", f"--mode={mode}", *arguments, **options)
-
-
-def test_perplexity_is_of_a_token_and_not_of_the_vocabulary():
-    # Two sentences, nine words, of which six differ.
-    words = "the dog saw the cat . the cat ran .".replace(" .", "").split() + ["away"]
-    vocabulary = sorted(set(words))
-    assert (len(words), len(vocabulary)) == (9, 6)
-    # Who knows nothing gives each word of the vocabulary the same chance,
-    nll = -sum(math.log(1 / len(vocabulary)) for _ in words)
-    arrays = {"tokens": np.zeros(9, np.int32), "tokens_offsets": np.array([0, 9])}
-    text = Documents(arrays, {"unknown": 0, "words": 9, "bytes": 40}, whole=True)
-    # and is then as unsure as if it had to choose among these six: the mean over tokens says 6.
-    assert scores_of(nll, text)["word_perplexity"] == pytest.approx(6.0)
 
 
 @pytest.mark.parametrize("name", ["lines", "running"])

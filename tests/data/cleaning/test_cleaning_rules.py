@@ -5,7 +5,6 @@ import math
 
 import pytest
 
-from source_settings import settings
 from transformer.data.cleaning import (
     FAULTS,
     CleaningReport,
@@ -14,7 +13,6 @@ from transformer.data.cleaning import (
     is_copied,
     is_mojibake,
     numbers_differ,
-    rules_of,
     scripts_of,
 )
 from transformer.data.pairs import Pair
@@ -91,14 +89,6 @@ def test_only_pairs_equal_on_both_sides_are_duplicates():
 def test_text_that_moves_from_one_side_to_the_other_is_no_duplicate():
     pairs = [Pair("x y", "z"), Pair("x", "y z"), Pair("xy", "z"), Pair("x", "yz")]
     assert cleaned(pairs)[0] == pairs
-
-
-def test_the_report_is_one_line_that_names_what_was_dropped():
-    report = CleaningReport({"": 12000, "duplicate": 340, "too_many_tokens": 5})
-    assert str(report) == (
-        "kept 12,000 of 12,345 sentence pairs; dropped 340 repeated, 5 over config.data.max_tokens"
-    )
-    assert str(CleaningReport({"": 3})) == "kept 3 of 3 sentence pairs"
 
 
 def test_a_corpus_of_which_nothing_is_left_is_refused_with_the_counts():
@@ -223,10 +213,3 @@ def test_a_short_sentence_is_not_lost_for_its_language_and_a_long_one_in_another
     assert rules.fault("Where is my dog today?", french) == "language"
     assert rules.fault("Wo ist mein Hund heute?", "Where is my dog today?") == "language"
     assert dataclasses.replace(rules, languages=("en", "")).fault("Where is it?", french) == ""
-
-
-def test_an_unknown_language_is_refused_with_those_that_are_known():
-    with pytest.raises(UserError, match=r"languages=\('en', 'xx'\): .*such as en,de.* de,"):
-        dataclasses.replace(OFF, languages=("en", "xx"))
-    with pytest.raises(UserError, match=r"languages=\('en',\): give codes of the languages"):
-        rules_of(settings(languages=("en",)))

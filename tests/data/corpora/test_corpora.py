@@ -38,7 +38,6 @@ def with_corpora(*corpora):
     [
         ([{"name": "a"}, {"name": "a"}], ("corpora[1]", "'a'", "another")),
         ([{"name": "a", "trian_source": "x"}], ("trian_source", "train_source")),
-        ([{"name": "a", "batch_tokens": 7}], ("config.data.batch_tokens",)),
         ([{"name": "a", "weight": 0}], ("weight=0", "more than 0")),
         ([{"name": "a", "source_tag": "</s>"}], ("'</s>'",)),
         ([{"name": "a", "holdout": "middle"}], ("holdout", "corpus a", "middle")),
@@ -220,14 +219,4 @@ def test_each_corpus_is_cleaned_by_its_own_rules_in_the_direction_of_its_files(f
     assert corpus.target_tokenizer.decode(corpus.target[11]) == f"0 {english}"
     files.data.corpora = (plain, {"name": "b", **own, "languages": ("en", "xx")})
     with refused("'b'", "('en', 'xx')"):
-        read_text(files.data, files.tokenizer, None)
-
-
-def test_a_corpus_without_text_is_named(files):
-    corpora = files.data.corpora
-    files.data.corpora = (corpora[0], {**corpora[1], "max_characters": 1})
-    with refused("'b'", "data.corpora"):
-        read_text(files.data, files.tokenizer, None)
-    files.data.corpora = (corpora[0], {**corpora[1], "train_source": "nowhere"})
-    with refused("'b'", "nowhere"):
         read_text(files.data, files.tokenizer, None)

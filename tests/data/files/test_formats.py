@@ -11,21 +11,11 @@ from format_examples import FORMATS, NAMES, PAIRS, jsonl, parquet_bytes, table, 
 from source_settings import refused
 from transformer.data.documents import open_documents
 from transformer.data.files import arrow
-from transformer.data.files.table import CLASSES, DATASET, parallel_text
-from transformer.data.files.table import FORMATS as READERS
+from transformer.data.files.table import parallel_text
 from transformer.data.pairs import Pair
 from transformer.data.parallel.sources import open_source
 
 COMPRESSIONS = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd}
-
-
-def test_every_format_has_an_example():
-    suffixes = {f".{name.rpartition('.')[2].lower()}" for name in FORMATS}
-    assert suffixes == READERS.keys() - {
-        ".arrow",
-        DATASET,
-        CLASSES,
-    }  # which are tested by themselves
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -45,11 +35,6 @@ def test_a_suffix_of_compression_stands_behind_that_of_the_format(pairs, suffix)
 def test_sentences_with_commas_do_not_make_them_the_separator(pairs):
     text = "Yes, I do.;Ja, gern.\n" * 2 + "No.;Nein, nein, nein.\n" + "So, so.;So, so, so.\n"
     assert pairs({"a.csv": text})[2] == Pair("No.", "Nein, nein, nein.")
-
-
-def test_a_target_file_with_a_source_of_rows_is_refused(write):
-    with refused("train_source='memory.tmx' has both sides", "set config.data.train_target="):
-        open_source(write({"memory.tmx": FORMATS["memory.tmx"][0]}, train_target="train.en"))
 
 
 def test_text_of_parquet_that_is_not_utf8_is_refused(write, tmp_path):

@@ -52,22 +52,6 @@ def test_a_cell_of_csv_may_be_a_book(files):
     assert [item.text for item in source.splits["train"]] == [book, "y"]
 
 
-@pytest.mark.parametrize(
-    ("contents", "keys", "parts"),
-    [
-        ({"a.tsv": "a\tx\na\ty\n"}, {}, ("only the label 'a'", "two classes", "label_field")),
-        (
-            {"a.tsv": "a\tx\nb\ty\n", "b.tsv": "a\tx\nmeh\ty\nso\tz\n"},
-            {"test_source": "b.tsv"},
-            ("the test text has the labels 'meh', 'so'", "'a', 'b'"),
-        ),
-    ],
-)
-def test_files_that_cannot_be_of_use_are_refused(files, contents, keys, parts):
-    with refused(*parts):
-        files(contents, **NUMBERS, **keys)
-
-
 # Setting aside.
 
 HUNDRED = "".join(f"{'ab'[i % 2]}\ttext {i} of {i * i % 41}\n" for i in range(97))

@@ -65,19 +65,11 @@ def test_characters_that_splitlines_splits_at_stay_inside_their_line(files, char
             {},
             ("data.train_source='train.de'", "/train.de is not a file: check config.data.path and"),
         ),
-        ({"train.de/x": ""}, {}, ("/train.de is a folder", "name a text file")),
-        ({}, {"train_source": ""}, ("config.data.train_source is empty", "name a text file")),
-        (
-            {"a.tsv": "a\tb\n"},
-            {"train_source": "a.tsv", "train_target": "a.tsv"},
-            ("has both sides in its rows", "set config.data.train_target= (empty)"),
-        ),
         (
             {"train.de": GERMAN, "train.en": ENGLISH, "dev.en": "a\n"},
             {"validation_target": "dev.en", "test_size": 0},
             ("data.validation_target='dev.en' has no source", "config.data.validation_source"),
         ),
-        ({"train.de": "", "train.en": ""}, {}, ("/train.de has no lines", "name a file")),
         (
             {"all.tsv": "a\tb\tc\na\tb\n"},
             {**TSV, "target_field": "2"},

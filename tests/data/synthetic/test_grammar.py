@@ -1,4 +1,4 @@
-"""The generated corpora are what they were, and every word of the grammar has its links."""
+"""The generated corpora are what they were, with their links."""
 
 import re
 import zlib
@@ -22,15 +22,6 @@ DIGESTS = {
 def test_the_corpora_behind_published_numbers_are_what_they_were(generate):
     splits = generate(5, SIZES)
     assert zlib.crc32(repr(splits).replace(", further=()", "").encode()) == DIGESTS[generate]
-
-
-def test_every_word_is_linked_and_links_are_sorted_and_in_range():
-    composer = grammar.Composer(seed=2)
-    for pair in (composer.sentence() for _ in range(1000)):
-        sources, targets = zip(*pair.alignment, strict=True)
-        assert set(sources) == set(range(len(pair.source.split()))), pair
-        assert set(targets) == set(range(len(pair.target.split()))), pair
-        assert list(pair.alignment) == sorted(set(pair.alignment))
 
 
 def test_drawing_ends_with_the_number_there_is_when_nothing_new_comes(monkeypatch):

@@ -1,4 +1,4 @@
-"""Tiny files in the layouts that IMDb, SST-2 and Shakespeare are published in, for TFDS.
+"""Tiny files in the layouts that IMDb and SST-2 are published in, for TFDS.
 
 TFDS's own code then unpacks, reads and writes them as it would the real ones; only the download
 is replaced.
@@ -29,7 +29,6 @@ SST2 = {
     "train": [("hide new secretions", "negative"), ("that loves its characters", "positive")],
     "validation": [("it 's a charming journey .", "positive")],
 }
-SHAKESPEARE = "".join(f"First Citizen:\nSpeak {number}, speak.\n\n" for number in range(20))
 
 
 def imdb(folder: Path) -> dict[str, Path]:
@@ -59,13 +58,6 @@ def sst2(folder: Path) -> dict[str, Path]:
             rows = [f"{text} \t{names.index(label)}" for text, label in SST2[split]]
             archive.writestr(f"SST-2/{file}.tsv", "\n".join(["sentence\tlabel", *rows, ""]))
         archive.writestr("SST-2/test.tsv", "index\tsentence\n0\tuneasy mishmash of styles .\n")
-    return {path.name: path}
-
-
-def shakespeare(folder: Path) -> dict[str, Path]:
-    """Returns the text of `tiny_shakespeare` by the name it is downloaded under."""
-    path = folder / "input.txt"
-    path.write_text(SHAKESPEARE, encoding="utf-8")
     return {path.name: path}
 
 

@@ -1,6 +1,6 @@
-"""Tiny archives in the layouts that TED and WMT14 are published in, and TFDS made to use them.
+"""A tiny archive in the layout that TED is published in, and TFDS made to use it.
 
-TFDS's own builders then read, filter and write them as they would the real ones; only the
+TFDS's own builder then reads, filters and writes it as it would the real one; only the
 download is replaced.
 """
 
@@ -40,13 +40,6 @@ TED = {
     "validation": RUSSIAN_ENGLISH[14:17],
     "test": RUSSIAN_ENGLISH[17:],
 }
-GERMAN_ENGLISH = {
-    "europarl": [("Ich erkläre die Sitzung für eröffnet.", "I declare the session open.")],
-    "commoncrawl": [("Größe: 5 m²", "Size: 5 m²"), ("Öffnungszeiten", "Opening hours")],
-    "news": [("Die Märkte fielen.", "Markets fell.")],
-    "newstest2013": [("Eine republikanische Strategie", "A Republican strategy")],
-    "newstest2014": [("Orlando Bloom liebt sie noch.", "Orlando Bloom still loves her.")],
-}
 
 
 def ted(folder: Path) -> dict[str, Path]:
@@ -55,29 +48,6 @@ def ted(folder: Path) -> dict[str, Path]:
     for split, ending in (("train", "train"), ("validation", "dev"), ("test", "test")):
         files |= _two_files("datasets/ru_to_en/{}." + ending, ("ru", "en"), TED[split])
     return {"qi18naacl-dataset.tar.gz": _pack(folder / "ted.tar.gz", files)}
-
-
-def wmt14(folder: Path) -> dict[str, Path]:
-    """Returns the archives of WMT14 German to English by the name they are downloaded under."""
-    german, english = zip(*GERMAN_ENGLISH["newstest2014"], strict=True)
-    text, languages = GERMAN_ENGLISH, ("de", "en")
-    archives = {
-        "training-parallel-europarl-v7.tgz": _two_files(
-            "training/europarl-v7.de-en.{}", languages, text["europarl"]
-        ),
-        "training-parallel-commoncrawl.tgz": _two_files(
-            "commoncrawl.de-en.{}", languages, text["commoncrawl"]
-        ),
-        "training-parallel-nc-v9.tgz": _two_files(
-            "training/news-commentary-v9.de-en.{}", languages, text["news"]
-        ),
-        "dev.tgz": {
-            **_two_files("dev/newstest2013.{}", languages, text["newstest2013"]),
-            "dev/newstest2014-deen-src.de.sgm": _sgm(german),
-            "dev/newstest2014-deen-ref.en.sgm": _sgm(english),
-        },
-    }
-    return {name: _pack(folder / name, files) for name, files in archives.items()}
 
 
 @contextlib.contextmanager
@@ -104,11 +74,6 @@ def _two_files(name, languages, pairs):
         name.format(language): "".join(f"{line}\n" for line in side)
         for language, side in zip(languages, sides, strict=True)
     }
-
-
-def _sgm(sentences):
-    lines = [f'<seg id="{i}">{text}</seg>' for i, text in enumerate(sentences, 1)]
-    return "\n".join(['<srcset setid="newstest2014"><doc>', *lines, "</doc></srcset>"])
 
 
 def _pack(path, files):
