@@ -33,7 +33,8 @@ def photos(folder):
     paths = []
     for number in range(2):
         patches = reader.encode([f"scene-test-{number}"])[0]
-        paths.append(folder / f"photo {number}.png")
+        # The digits are a repetition, which a caption may have if its source is a text.
+        paths.append(folder / f"photo 111{number}.png")
         Image.fromarray(from_patches(patches, reader.size)).save(paths[-1])
     return paths
 
@@ -82,6 +83,7 @@ def test_batches_of_training_are_those_of_the_model(folder):
     np.testing.assert_array_equal(batch.labels, expected.labels)
 
 
+@pytest.mark.full
 def test_attention_of_each_word_is_drawn_over_the_picture(folder, photos):
     ended = command(f"--workdir={folder / 'run'}", "--mode=attention", f"--picture={photos[0]}")
     assert ended.code == 0, ended.err
@@ -103,6 +105,7 @@ def test_two_held_out_pictures_of_one_name_are_refused(folder):
         reader.know(["1.png"], store_pictures([item], white, size))
 
 
+@pytest.mark.full
 def test_a_table_of_other_pictures_is_scored(folder, photos):
     captions = lines_of(folder, "test.reference.txt")[:2]
     rows = [f'{path.name},"{text}"\n' for path, text in zip(photos, captions, strict=True)]

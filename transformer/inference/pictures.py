@@ -28,6 +28,7 @@ from transformer.data.words import Words
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.classifier import ClassPredictor
+from transformer.inference.hypotheses import Translation
 from transformer.inference.translator import Translator
 from transformer.model.architecture import Network
 from transformer.model.classifier import Classifier
@@ -217,6 +218,10 @@ class Captioner(Translator):
         for row, picture in enumerate(sources):
             patches[row, : len(picture)] = picture
         return Batch(without_questions(patches), *make_targets(targets, rows, length))
+
+    def _read(self, hypotheses: Any, line: str, most: int) -> list[Translation]:
+        # The name of a file is not a text whose repetitions a caption may have.
+        return super()._read(hypotheses, "", most)
 
     def source_names(self, ids: Any) -> list[str]:
         return [CLASS_TOKEN, *self.source_tokenizer.pieces(ids)]
