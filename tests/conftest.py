@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import tempfile
+import time
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,9 @@ from log_lines import heard
 from transformer.model.layers import ACTIVATIONS
 from transformer.model.positions.base import LAYER_HOOKS, STACK_HOOKS, use_hooks
 from transformer.model.positions.registry import REGISTRY, acts_in
+
+UNTIMED = {"full", "slow", "browser", "device"}  # marks of the tests that `make test` leaves out
+MAX_SECONDS = 10  # of CPU in any other test: 3 on an idle machine, since machines differ
 
 # Accelerators multiply float32 in fewer bits unless told otherwise.
 jax.config.update("jax_default_matmul_precision", "highest")
@@ -37,6 +41,18 @@ def pytest_unconfigure(config):
     """Deletes it again."""
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ["TESTS_XLA_CACHE"], ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Fails a test that takes long, unless its mark leaves it to CI; set-ups are shared."""
+    start = time.process_time()
+    result = yield
+    seconds = time.process_time() - start
+    marks = {mark.name for mark in item.iter_markers()}
+    if "XLA_FLAGS" in os.environ and not UNTIMED & marks:  # `make test` sets it
+        assert seconds < MAX_SECONDS, f"{seconds:.1f} s of CPU: mark the test as full"
+    return result
 
 
 @pytest.fixture

@@ -55,6 +55,7 @@ def test_an_exported_run_comes_back_and_is_exported_the_same(given, imported, tm
     assert (other / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
 
 
+@pytest.mark.full
 def test_other_ids_and_another_start_are_put_in_our_order(given, tmp_path):
     run, folder = given
     moved = shutil.copytree(folder, tmp_path / "moved")

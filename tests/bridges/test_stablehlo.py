@@ -108,6 +108,7 @@ def test_the_lines_of_the_model_card_translate_as_the_run_does(tmp_path_factory,
     assert card_prints(folder, texts, site("flatbuffers")) == run.translate(texts)
 
 
+@pytest.mark.full
 def test_what_an_earlier_jax_exported_still_translates(tmp_path):
     with np.load(KEPT) as kept:
         arrays = dict(kept)

@@ -109,6 +109,7 @@ def test_a_label_that_the_classifier_lacks_is_named(tmp_path):
 # -- scoring by it alone
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_task_of_a_folder_scores_as_the_one_that_trained_and_opens_no_source(name, tmp_path):
     config = config_of(name, tmp_path / "cache")
@@ -148,6 +149,7 @@ def content(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.full
 def test_an_evaluation_with_other_settings_leaves_the_run_s_own_as_they_are(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "copy")
     before = content(folder)
@@ -178,6 +180,7 @@ def test_an_evaluation_with_other_settings_leaves_the_run_s_own_as_they_are(tiny
     assert "bleu_ci" not in results["test"]
 
 
+@pytest.mark.full
 def test_an_evaluation_with_the_run_s_settings_writes_the_same_numbers_in_place(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "copy")
     before = unsealed(folder / "results.json")

@@ -128,6 +128,7 @@ def losses(model, variables, batch):
     return cross_entropy(features, table, labels, (labels != 0).astype(jnp.float32), 0.1)
 
 
+@pytest.mark.full
 def test_all_positions_at_once_have_the_loss_and_gradient_of_one_at_a_time():
     vocabulary = sum(LENGTHS) + 4 + len(LENGTHS)
     model, variables = tiny_model(

@@ -82,7 +82,7 @@ def test_known_pairs_of_a_given_test_set_are_counted_in_both_directions(make):
     test = [NEW[0], learnt[0], learnt[1][::-1], tuple(f" {side} " for side in learnt[2]), NEW[1]]
     task = make("after", NEW[2:], "old", test)
     assert counts(task) == {"validation": 0, "test": 3}
-    assert f"warning: test: 3 of 5 {WARNING}: the scores are too good" in task.notes()
+    assert f"warning: test: 3 of 5 {WARNING}: the scores will be too high" in task.notes()
     splits = task.data_summary()["splits"]
     assert splits["test"]["of them in the training text of earlier runs"] == 3
     assert splits["validation"]["of them in the training text of earlier runs"] == 0

@@ -123,6 +123,7 @@ def test_rows_of_embeddings_follow_their_pieces_into_another_vocabulary(
     assert record["tables"] == ({} if initial == "keep" else {TABLE: rows})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("architecture", ["transformer", "bag_of_embeddings"])
 def test_a_classifier_of_other_classes_needs_a_new_output(architecture, tmp_path):
     keys = {"model.architecture": architecture, "model.bigram_buckets": 11}

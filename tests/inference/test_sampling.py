@@ -80,6 +80,7 @@ def test_greedy_writing_follows_the_prompt_and_stops_at_the_end():
     np.testing.assert_array_equal(texts[1], [0, 4, 3, 4, 0, 1, 2, 0, 0, 0, 0])
 
 
+@pytest.mark.full
 def test_a_text_does_not_depend_on_its_neighbours_nor_on_stops_on_the_way():
     prompts = [[3], [0, 4, 3], [4, 4]]
     together = write(prompts, 1.5, [1, 2, 3])

@@ -106,6 +106,7 @@ def test_logits_are_a_linear_map_of_what_is_pooled_of_the_encoder(variables, poo
         assert not np.allclose(embedding[row], memory[row].mean(axis=0), atol=0.01) or length == M
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["attention", "recurrent", "bag_of_embeddings with bigrams"])
 @pytest.mark.parametrize("word", [False, True])
 def test_dropout_acts_only_if_rates_are_given(variables, name, word):

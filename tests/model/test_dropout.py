@@ -139,6 +139,7 @@ def only(name, rate=0.5):
 UNITS = [name for name in EACH_RATE if name != "layer"]  # a layer has a test of its own
 
 
+@pytest.mark.full
 def test_rates_of_zero_change_nothing(training):
     run, plain, model, variables, inputs = training
     np.testing.assert_allclose(

@@ -57,6 +57,7 @@ def naive_loss(features, table, labels, weights, smoothing):
     return -jnp.sum(weights[..., None] * wanted * log_probs)
 
 
+@pytest.mark.full
 def test_of_equal_logits_only_the_first_is_predicted(chunk):
     labels = jnp.arange(7).reshape(1, 7)
     equal = cross_entropy(jnp.zeros((1, 7, D)), jnp.ones((7, D)), labels, jnp.ones((1, 7)), 0.0)
@@ -246,6 +247,7 @@ def test_r_drop_and_its_gradients_are_those_of_its_equations(chunk, smoothing):
         assert np.abs(other[1] - gradients[1]).max() > 0.01
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("alpha", [ALPHA, 0.0])
 def test_r_drop_of_classes_is_that_of_its_equations(alpha):
     rng = np.random.default_rng(3)
@@ -270,6 +272,7 @@ def test_r_drop_of_classes_is_that_of_its_equations(alpha):
     assert not np.any(gradient[2:4])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("others", [{}, {"r_drop": 0.0}])
 def test_a_registered_term_is_added_to_the_loss_of_tokens_and_of_classes(monkeypatch, others):
     def z_loss(log_probs, log_normalizer):  # Chowdhery et al. 2022, "PaLM", section 5

@@ -115,6 +115,7 @@ def test_on_a_cpu_with_amx_no_product_is_converted_to_float32():
     assert set(dtypes(plain)) == {("f32", "f32")}  # control: what XLA does alone
 
 
+@pytest.mark.full
 def test_a_model_with_rounded_factors_is_near_the_exact_one():
     def outputs(**changes):
         model, variables = tiny_model(**ONE_LAYER, **changes)

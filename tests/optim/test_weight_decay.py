@@ -53,6 +53,7 @@ def of_model(fields, scan_layers):
     return decayed(reference.parameters(config), stacked_modules(config))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "fields",
     [*EACH_VALUE, *(pytest.param(model, marks=pytest.mark.slow) for model in MODELS.values())],
@@ -75,6 +76,7 @@ def test_taking_the_axis_of_layers_for_one_of_theirs_would_be_seen():
     assert vectors({"relative_bias/table", "embedding/table"}) == {"relative_bias/table"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", REGISTRY)
 @pytest.mark.parametrize("cell", ["lstm_peephole", "gru"])
 def test_classifiers_and_recurrent_models_decay_no_vector(kind, cell):

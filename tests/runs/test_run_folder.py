@@ -97,6 +97,7 @@ def test_nothing_is_drawn_of_a_run_that_is_shorter_than_a_line_of_its_log(tiny, 
 # -- going on by --workdir alone
 
 
+@pytest.mark.full
 def test_a_run_goes_on_by_its_folder_alone_and_remembers_what_is_set(tiny, copy, tmp_path):
     cache = f"--config.data.cache_dir={tmp_path / 'cache'}"
     longer = [f"--workdir={copy}", "--config.train.steps=41", "--config.decode.beam_size=2", cache]

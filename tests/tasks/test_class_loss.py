@@ -43,6 +43,7 @@ def test_several_runs_are_scored_as_each_alone(config):
     assert len({scores["nll"] for scores in alone}) == 3
 
 
+@pytest.mark.full
 def test_balanced_classes_weigh_the_same_in_the_loss(config):
     changes = [("train.label_smoothing", 0.0), ("model.architecture", "bag_of_embeddings")]
     changes += [("model.dropout_embedding", 0.0), ("model.dropout_residual", 0.0)]

@@ -117,6 +117,7 @@ def test_baselines_train_and_score(folder, model, tmp_path):
     assert ("blind" in (run / "results.json").read_text()) == (model == "text_only")
 
 
+@pytest.mark.full
 def test_digits_are_classified_and_a_picture_without_ink_is_refused(tmp_path):
     changes = ("steps=6", "evaluate_every=6", "log_every=6", "keep_last=1")
     flags = [f"--config.train.{change}" for change in changes]

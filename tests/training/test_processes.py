@@ -114,7 +114,7 @@ def test_processes_that_are_stopped_or_lost_lose_nothing(tmp_path):
     codes, [[error], _] = two.ends()
     assert codes == [75, -9]
     assert error.startswith("error: another process is lost (")
-    assert error.endswith("): start the same command again on all")
+    assert error.endswith("): start the same command again on all hosts")
     two = Two(tmp_path / "broken")
     two.await_step(90)
     two.send(signal.SIGKILL, 0)

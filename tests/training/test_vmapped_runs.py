@@ -57,6 +57,7 @@ def unsearched():
         yield
 
 
+@pytest.mark.full
 def test_each_run_is_what_it_would_have_been_alone(tmp_path, unsearched):
     common = {
         "optimizer.name": "adamw",

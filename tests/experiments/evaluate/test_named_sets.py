@@ -24,6 +24,7 @@ def cache(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.full
 def test_a_named_set_is_scored_as_its_files(cache, tmp_path_factory, tmp_path):
     folder = shared_run(tmp_path_factory).copy(tmp_path / "run")
     ended = command("--mode=evaluate", f"--workdir={folder}", f"--input={SET}")

@@ -93,6 +93,7 @@ def test_another_site_cannot_post_or_read(site):
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
+@pytest.mark.full
 def test_a_name_that_is_not_the_servers_is_refused(site, runs):
     others = ("evil.example", f"evil.example:{site.port}", "127.0.0.1.evil.example", "", "[::")
     for host in (*others, "10.0.0.7:80", "localhost/evil.com"):

@@ -34,6 +34,7 @@ LONG = "a " * 40  # tokens, and its end; the translator reads 32
 SHORT = "a b"
 
 
+@pytest.mark.full
 def test_an_answer_says_how_many_tokens_of_a_whole_line_are_not_read(loaded):
     texts = {"texts": [SHORT, LONG]}
     whole = transformer.load(loaded["translation"].folder, {"decode.split_sentences": "never"})

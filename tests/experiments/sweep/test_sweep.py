@@ -84,6 +84,7 @@ def record_pages(monkeypatch):
     return shown
 
 
+@pytest.mark.full
 def test_the_folder_alone_resumes_a_sweep_and_trains_nothing_twice(finished, tmp_path, monkeypatch):
     _, before, _ = finished
     folder = shutil.copytree(before, tmp_path / "moved")
@@ -148,6 +149,7 @@ def sweep():
     assert [row["state"] for row in rows(folder)] == [*["complete"] * 3, "pruned"]
 
 
+@pytest.mark.full
 def test_trials_that_were_trained_apart_or_whose_config_was_edited_are_not_compared(
     finished, tmp_path
 ):

@@ -140,6 +140,7 @@ def test_two_sweeps_of_one_name_can_share_a_database(tmp_path):
     assert len(waiting(grid(tmp_path / "a", **storage))) == 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["random", "tpe"])
 def test_a_search_draws_so_many_trials_and_no_two_workers_the_same(tmp_path, kind):
     workers = [search(tmp_path, kind), search(tmp_path, kind)]

@@ -108,6 +108,7 @@ def test_bfloat16_scores_are_divided_by_the_root_in_float32():
     assert abs(float(jnp.bfloat16(width**0.5)) / width**0.5 - 1.0) > 1e-3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("heads", "shared"), [(2, 2), (4, 2)], ids=["each its own", "in groups"])
 def test_value_norms_are_of_each_value_times_its_heads_rows_of_the_output(heads, shared):
     config = tiny_config(num_heads=heads, num_kv_heads=shared, head_size=K)
@@ -139,6 +140,7 @@ KINDS = {
 }
 
 
+@pytest.mark.full
 def test_one_pass_shows_the_weights_of_every_layer_kind_and_head():
     model, variables = tiny_model()
     inputs = tiny_inputs()

@@ -68,6 +68,7 @@ def assert_equal(ours, plain):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", full_but(["relative_shaw"], CASES))
 def test_chunks_equal_the_plain_form(small_chunks, name):
     plain, chunked, variables = pair(**CASES[name])
@@ -86,6 +87,7 @@ def test_chunks_equal_the_plain_form(small_chunks, name):
     assert_equal(ours, expected)
 
 
+@pytest.mark.full
 def test_chunks_keep_the_documents_of_a_row_apart(small_chunks):
     models = [
         tiny_model(num_encoder_layers=0, num_decoder_layers=1, positions="relative_bias", **changes)
@@ -167,6 +169,7 @@ def test_whoever_asks_for_weights_gets_them(small_chunks):
 FITTING = {"attention_implementation": "flash", "dtype": "bfloat16", "head_size": 8}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", full_but(("variants",), ("absolute", "variants")))
 def test_the_arguments_of_flash_attention_describe_the_plain_form(monkeypatch, name):
     changes = {

@@ -60,10 +60,8 @@ def losses(task: str, folder: Path) -> dict[str, float]:
     return {f"{name} {line['step']}": line["loss"] for name, line in named if "loss" in line}
 
 
-@pytest.mark.parametrize(
-    "task",
-    [t if t == "translation" else pytest.param(t, marks=pytest.mark.full) for t in PAGES],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("task", PAGES)
 def test_a_training_has_the_losses_on_file(task, tmp_path):
     golden = json.loads(FILE.read_text("utf-8"))[task]
     assert losses(task, tmp_path) == pytest.approx(golden, rel=TOLERANCE)

@@ -59,6 +59,7 @@ def test_flags_of_translators_and_unknown_labels_are_refused_for_classifiers(fol
     refused(*run, "--references=x", says="--references=x is for config.task=translation")
 
 
+@pytest.mark.full
 def test_a_run_that_is_not_finished_is_not_scored(translator, tmp_path):
     folder = Path(shutil.copytree(translator, tmp_path / "copy"))
     file = given(tmp_path / "unfinished.tsv", "a b\ta b")

@@ -6,6 +6,8 @@ import pytest
 
 from sweeps import sentences, translator
 from tiny_run import command, refused
+from transformer.data import held_out
+from transformer.data.pairs import Pair
 
 pytestmark = pytest.mark.full
 
@@ -97,9 +99,8 @@ def test_scores_of_other_texts_or_another_search_are_left_out_with_the_reason(
         config["evaluate"]["training_beam_size"] = beam_size
         config["decode"]["alpha"] += name == "fast_0"  # which greedy search does not use
         (folder / "config.json").write_text(json.dumps(config))
-        (folder / "held_out").mkdir()
-        text = json.dumps({"source": source if name == "fast_0" else "b", "target": "b"})
-        (folder / "held_out/validation.jsonl").write_text(f"{text}\n")
+        pair = Pair(source if name == "fast_0" else "b", "b")
+        held_out.save(folder, {"validation": [pair]})
     out = compare(runs, tmp_path / "out")
     reason = f"{runs['slow_0']} and {runs['fast_0']} had other texts or another search"
     assert (f"No scores during training are compared: {reason}." in out) != comparable

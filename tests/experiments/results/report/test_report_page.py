@@ -89,6 +89,7 @@ def test_a_run_without_results_is_refused(tiny, copy):
     refused("--mode=report", f"--workdir={copy}", says=says)
 
 
+@pytest.mark.full
 def test_the_report_is_made_again_without_the_data(tiny, copy, page):
     (copy / "report.html").unlink()
     shutil.rmtree(copy.parent / "cache", ignore_errors=True)
