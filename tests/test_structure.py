@@ -1,12 +1,16 @@
 """The rules of `tools/structure.py` see what breaks them; `make lint` applies them."""
 
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from places import ROOT
 from tools import structure, words
 
 MODULES = structure.read_all()
+RAISED: dict[str, float] = {}  # limits that an issue lets this commit raise, and by how much
 
 
 def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Module]:
@@ -50,6 +54,29 @@ def test_a_room_over_its_limit_is_seen():
     assert structure.sizes(MODULES)[1] == []
     big = with_line("transformer.model.losses", "x = 1\n" * 1000)
     assert [line.split(":")[0] for line in structure.sizes(big)[1]][:1] == ["model"]
+
+
+def limits(rooms: str, structure: str) -> dict[str, float]:
+    """The limits in the texts of `tools/rooms.py` and `tools/structure.py` by name."""
+    found = re.findall(r'^    "(\w+)": Room\([^()]*?([\d_]+),?\s*\)', rooms, re.M)
+    for names, numbers in re.findall(r"^(MAX_[A-Z_, ]+) = ([\d_., ]+)", structure, re.M):
+        found += zip(names.split(", "), numbers.split(", "), strict=True)
+    return {name: float(number) for name, number in found}
+
+
+def test_no_commit_raises_a_limit():
+    names = ("tools/rooms.py", "tools/structure.py")
+    show = [["git", "-C", str(ROOT), "show", f"HEAD~1:{name}"] for name in names]
+    before = [subprocess.run(each, capture_output=True, text=True) for each in show]
+    if any(each.returncode for each in before):
+        pytest.skip("the commit before is not here")
+    now, earlier = (
+        limits(*((ROOT / n).read_text() for n in names)),
+        limits(*(b.stdout for b in before)),
+    )
+    assert {"model", "services", "MAX_TOTAL", "MAX_ROOMS", "MAX_TESTS"} <= now.keys()
+    raised = {name: now[name] - earlier.get(name, now[name]) for name in now}
+    assert {name: by for name, by in raised.items() if by > RAISED.get(name, 0)} == {}
 
 
 @pytest.mark.parametrize("word", words.WORDS)

@@ -12,41 +12,41 @@ class Room(NamedTuple):
 
 
 ROOMS = {
-    "model": Room("transformer/model", 4_600, 4_294),
-    "data": Room("transformer/data", 6_600, 8_052),
+    "model": Room("transformer/model", 4_600, 4_204),
+    "data": Room("transformer/data", 6_600, 7_596),
     "training": Room(
         "transformer/optim transformer/training transformer/mesh.py transformer/signals.py",
         2_700,
-        2_868,
+        2_627,
     ),
-    "tasks": Room("transformer/tasks", 1_900, 2_420),
-    "inference": Room("transformer/inference transformer/decoding", 2_700, 2_886),
-    "operations": Room("transformer/operations.py", 700, 264),
+    "tasks": Room("transformer/tasks", 1_900, 2_374),
+    "inference": Room("transformer/inference transformer/decoding", 2_700, 2_656),
+    "operations": Room("transformer/operations.py", 700, 263),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_165,
+        2_020,
     ),
-    "bridges": Room("transformer/bridges", 1_500, 1_674),
-    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_310),
-    "config": Room("transformer", 600, 820),
-    "command": Room("experiments experiments/command experiments/process", 1_600, 1_904),
+    "bridges": Room("transformer/bridges", 1_500, 1_627),
+    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_290),
+    "config": Room("transformer", 600, 796),
+    "command": Room("experiments experiments/command experiments/process", 1_600, 1_728),
     "results": Room(
         "experiments/sweep experiments/results experiments/evaluate",
         4_300,
-        4_772,
+        4_378,
     ),
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/display",
         3_400,
-        3_404,
+        3_164,
     ),
     "services": Room(
         "experiments/modes experiments/serve experiments/benchmark",
         4_200,
-        3_648,
+        3_502,
     ),
-    "studies": Room("studies", 900, 404),
+    "studies": Room("studies", 900, 380),
 }
 
 # What a reader of the paper opens: it imports only itself, these modules, and these libraries.

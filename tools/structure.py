@@ -36,14 +36,15 @@ SOURCE = ("transformer", "experiments", "studies")  # folders with a budget of l
 PACKAGE_FILES = ("__init__.py", "py.typed")
 MAX_FILES = 14  # files in a folder, without PACKAGE_FILES
 MAX_LINES, MAX_BODY = 400, 50  # lines of a file, and of a function without its docstring
-MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 40_885, 248, 37  # goals: 32,500, 225, 40
+MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 38_605, 217, 30  # goals: 32,500, 225, 40
 MAX_ROOMS, MAX_ARROWS = 12, 30  # folders of `experiments`, and imports between them
-MAX_CORE = 4_761  # lines of the core shelf
-MAX_WHOLE_CONFIGS = 37  # functions that take the whole config
-MAX_TESTS = 0.91  # lines of tests per line of source; goal: 0.75
+MAX_CORE = 4_660  # lines of the core shelf
+MAX_WHOLE_CONFIGS = 36  # functions that take the whole config
+MAX_TESTS = 0.8  # lines of tests per line of source; goal: 0.75
+MAX_DOCS = 36_000  # words
 # Participles that are bad names for values; a noun says what the value is.
 PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
-MAX_PARTICIPLES = 72  # goal: 0
+MAX_PARTICIPLES = 56  # goal: 0
 
 
 class Module(NamedTuple):
@@ -100,7 +101,7 @@ def wrong_imports(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def in_core(module: str) -> bool:
-    """Returns whether a module is on the core shelf."""
+    """Returns whether a module is in the core."""
     within = any(_within(module, part) for part in CORE)
     return within and not any(_within(module, part) for part in OUTSIDE)
 
@@ -298,6 +299,7 @@ def sizes(modules: Mapping[str, Module]) -> tuple[Table, list[str]]:
         if fits:
             lines[fits[max(fits)]] += module.source.count("\n")
     tests = sum(f.read_text("utf-8").count("\n") for f in (ROOT / "tests").rglob("*.py"))
+    docs = sum(len(f.read_text("utf-8").split()) for f in (ROOT / "docs").rglob("*.md"))
     source = [m for m in modules.values() if m.path.parts[0] in SOURCE]
     users = {name: u for name, u in importers(modules).items() if not _within(name, "configs")}
     alone = sum(len(each) == 1 for each in users.values())
@@ -315,6 +317,7 @@ def sizes(modules: Mapping[str, Module]) -> tuple[Table, list[str]]:
         "participles as names, as in 'left'": (participles(modules), 0, MAX_PARTICIPLES),
         "functions with the whole config": (whole_configs(modules), 40, MAX_WHOLE_CONFIGS),
         "lines of tests": (tests, round(0.75 * total), round(MAX_TESTS * total)),
+        "words of docs": (docs, 36_000, MAX_DOCS),
     }
     table = Table("", "now", "goal", "limit")
     for name, numbers in rows.items():
