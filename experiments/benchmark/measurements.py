@@ -162,7 +162,7 @@ def second_step(workload: Workload, run: Path, cache: Path) -> float:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    raise RunError(f"the training has ended early: {ending(log)}")
+    raise RunError(f"the training ended early: {ending(log)}")
 
 
 def describe(workload: Workload, task: Task) -> str:

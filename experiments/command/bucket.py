@@ -97,7 +97,7 @@ class Bucket:
         objects = self._store.find(self._root, detail=True)
         names = {path[len(self._root) + 1 :]: info for path, info in objects.items()}
         if odd := [name for name in names if name.startswith("/") or ".." in name.split("/")]:
-            raise UserError(f"--workdir={self.url} has the object {odd[0]!r}, which no run has")
+            raise UserError(f"--workdir={self.url} has the object {odd[0]!r}, which no run writes")
         return {
             name: _object_identity(info)
             for name, info in names.items()

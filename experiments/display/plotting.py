@@ -126,7 +126,7 @@ def point_map(
     axes.set_aspect("equal", adjustable="datalim")
     axes.spines[:].set_color("0.8")
     legend = cast(Any, axes.figure).legend(loc=f"outside {place} center", ncols=4, **LEGEND)
-    # The legend's marks are opaque: small faint ones would not be distinguishable.
+    # The legend's markers are opaque: small faint ones would be hard to tell apart.
     for handle in legend.legend_handles:
         handle.set(alpha=1, markersize=5)
     return legend

@@ -73,7 +73,7 @@ def _clean_pairs(data: ConfigDict, place: Path) -> list[Path]:
 
 
 def _write_pairs(pairs: Iterable[Pair], faults: bytes, place: Path) -> dict[str, list[Pair]]:
-    """Writes each kept or dropped pair to its file; returns the first dropped pairs by fault."""
+    """Writes each kept or dropped pair to its file; returns each fault's first dropped pairs."""
     examples: dict[str, list[Pair]] = collections.defaultdict(list)
     with contextlib.ExitStack() as files:
         sides = [files.enter_context(whole_file(place / name)) for name in KEPT]

@@ -87,7 +87,7 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
 
 
 def _sizes_held_out(data: ConfigDict, keys: Iterable[str], count: int) -> dict[str, Any]:
-    """Returns the sizes of held-out splits, at most a tenth of the smallest text each.
+    """Returns the sizes of held-out splits, each at most a tenth of the smallest text.
 
     The tenth is rounded down to its first digit, so that it is stable if the text grows a little.
     """

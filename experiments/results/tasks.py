@@ -75,7 +75,7 @@ def read_columns(path: Path) -> list[list[str]]:
 
 
 def read_translations(folder: Path, data: ConfigDict | None) -> Texts:
-    """Returns the texts of a translator; tags of `config.data` are not part of its test set."""
+    """Returns a translator's texts, without the tags of `config.data` in the sources."""
     names = [SOURCES, REFERENCES]
     further = (FURTHER_REFERENCES.format(number) for number in itertools.count(1))
     names += itertools.takewhile(lambda name: (folder / name).exists(), further)

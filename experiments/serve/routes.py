@@ -173,7 +173,7 @@ class Explain:
             if isinstance(self.predictor, Generator):
                 self.predictor.read(tagged, "text")
             elif self.predictor.is_blank(tagged):
-                raise UserError("text is blank: give one whose attention is to be seen")
+                raise UserError("text is blank: give the text whose attention to show")
             if "picture" in fields:
                 raise UserError("picture is for models of pictures: leave it out")
             explain = partial(self.run.attention, text, target, tag)

@@ -61,7 +61,7 @@ def words_of_text(ends: Sequence[int], starts: Sequence[int]) -> Words:
     the blank before a word in the word's first token.
 
     Args:
-      ends: the end of each word in characters, see `word_ends`; an empty word has no token.
+      ends: each word's end, as a number of characters, see `word_ends`; an empty word has no token.
       starts: the position in the text of each token's first character, see `Tokenizer.starts`.
     """
     numbers = np.searchsorted(ends, np.array(starts, int), side="right")

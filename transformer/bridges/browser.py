@@ -64,7 +64,7 @@ def make_page_data(predictor: Translator, params: Any) -> tuple[dict[str, Any], 
 
 
 def make_model(config: ModelConfig, params: Any, max_length: int) -> tuple[dict[str, Any], bytes]:
-    """Returns a model's data and its numbers.
+    """Returns a model's metadata and weights.
 
     The numbers are one float32 scale per row of all arrays, then 16-bit integers, both
     little-endian. `arrays` has each array's name, first row, number of rows and columns, and the

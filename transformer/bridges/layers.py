@@ -95,7 +95,7 @@ def layer_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
 def position_table(
     config: ModelConfig, params: Any, half: str, length: int
 ) -> Float[np.ndarray, "length D"]:
-    """Returns the positional encodings that a half of the model adds to the embeddings."""
+    """Returns the positional encodings that the encoder or decoder adds to embeddings."""
     names = getattr(config, f"{half}_names")
     encoding = SumOfPositions(config, names=names, bidirectional=half == "encoder")
     nothing = jnp.zeros((1, length, config.d_model))

@@ -344,7 +344,7 @@ class SweepConfig:
     # auto: vmap on accelerators, sequential on a CPU.
     parallel: str = key("auto", facts="sweep", choices=("auto", "sequential", "vmap"))
     max_vmapped_runs: int = key(64, POSITIVE, "sweep")  # maximum runs of one vmapped program
-    # also train trials again that failed in an earlier start
+    # also retry trials that failed in an earlier start
     retry_failed: bool = key(False, facts="sweep")
     # stop runs below the median of earlier ones at the same step (sequential)
     prune: bool = key(False, facts="sweep")

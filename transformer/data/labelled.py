@@ -179,7 +179,7 @@ def guess_columns(settings: ConfigDict) -> dict[str, str]:
     """Returns the keys that name the columns of texts and labels; {} if the source is a folder.
 
     The label column is recognised by its name, or is the only one with few values. The text column
-    is `text`, or else the one with the most words, with other columns of several words, as titles.
+    is `text`, or else the one with the most words, and other columns of words, such as titles.
     """
     file = labelled_file(settings, "train")
     columns = _sample_columns(file) if file.unit != "file" else {}

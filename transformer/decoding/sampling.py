@@ -112,7 +112,7 @@ def keep_probable(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Arra
 
 
 def _sort_and_keep(scaled: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:
-    """Returns the result of `keep_probable`, given logits over the temperature."""
+    """Returns the result of `keep_probable`, given logits divided by the temperature."""
     vocab_size = scaled.shape[-1]
     order = jnp.argsort(-scaled, axis=-1)
     ranked = jnp.take_along_axis(scaled, order, axis=-1)

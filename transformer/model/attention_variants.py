@@ -176,7 +176,7 @@ def check_flash_config(config: ModelConfig) -> None:
 def check_flash_call(dropout: bool) -> None:
     """Raises UserError if attention has dropout, or this process's device lacks cuDNN.
 
-    Compute capability 8 is that of the first GPUs with cuDNN's flash attention (A100).
+    cuDNN's flash attention needs compute capability 8, that of an A100, or more.
     """
     if dropout:
         raise UserError(

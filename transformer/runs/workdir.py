@@ -40,7 +40,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise UserError(
-                f"another process trains in {folder}: wait for its end, or use another folder"
+                f"another process is training in {folder}: wait for its end, or use another folder"
             ) from None
         yield
 

@@ -25,7 +25,7 @@ KEPT = 1000  # number of answers kept in the store; no process falls this far be
 PREPARATION = 86_400.0  # maximum seconds for a process to read its text
 FAREWELL = 5.0  # seconds in which the others learn of an error
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's name of the error
-AGAIN = "start the same command again on all"
+AGAIN = "start the same command again on all hosts"
 
 
 class Group:

@@ -23,7 +23,7 @@ def augment(
     names: Collection[str],
     key: PRNGKeyArray,
 ) -> Float[Array, "B P F"]:
-    """Returns the patches, from 0 to 255, of pictures that are changed at random, each separately.
+    """Returns the patches, from 0 to 255, of pictures, each changed at random by itself.
 
     Args:
       size: pixels per side of a patch.
