@@ -78,7 +78,9 @@ def expected_logits(p, config, patches, tokens):
 
 
 @pytest.mark.parametrize("words", [0, WORDS])
-@pytest.mark.parametrize("positions", ["learned", "grid_sinusoidal"])
+@pytest.mark.parametrize(
+    "positions", [pytest.param("learned", marks=pytest.mark.full), "grid_sinusoidal"]
+)
 def test_the_scores_are_those_of_the_equations(positions, words):
     config, source = config_of(positions=positions), make_source(words)
     model = Classifier(config, CLASSES, "first")
