@@ -99,7 +99,10 @@ def break_all(arguments: argparse.Namespace, place: Path) -> int:
                         if outcome.failure:
                             print(f"FAILURE {outcome.failure}", flush=True)
                 seconds = time.monotonic() - begin
-                print(f"{kind}: {total:,} of {enough:,}, {failures} failures, {seconds:.0f} s")
+                print(
+                    f"{kind}: {total:,} of {enough:,}, {failures} failures, {seconds:.0f} s",
+                    flush=True,
+                )
     for outcome in kill_workers(arguments, place) if arguments.trials else ():
         counts[outcome[:2]] += 1
         failures += bool(outcome.failure)
