@@ -181,7 +181,9 @@ def test_the_end_of_a_text_is_shown_even_if_a_character_of_it_is_incomplete(trai
     texts = {3: "one", 4: "one \ufffd", 5: "one é", 6: "one é\ufffd"}  # by the number of tokens
     monkeypatch.setattr(predictor.tokenizer, "decode", lambda ids: texts[len(ids)])
     monkeypatch.setattr(predictor, "read", lambda text, place: [1, 5, 5])
-    monkeypatch.setattr(predictor._writer, "sample", lambda *arguments: iter([[[7]]] * 3))
+    monkeypatch.setattr(
+        predictor._writer, "sample", lambda *arguments: iter([[[1] * n] for n in (4, 5, 6)])
+    )
     assert list(predictor.stream(run.variables, "one")) == ["one", " é", "\ufffd"]
 
 

@@ -177,10 +177,7 @@ class Generator(TokenPredictor):
         texts: list[str] = []
         for first in range(0, len(copies), size):
             rows = copies[first : first + size]
-            written = [list(ids) for ids, _ in rows]
-            for new in self._writer.sample(variables, rows, self.context):
-                for ids, more in zip(written, new, strict=True):
-                    ids += more
+            *_, written = self._writer.sample(variables, rows, self.context)
             texts += map(self.tokenizer.decode, written)
         samples = iter(texts)
         return [[Continuation(next(samples), None) for _ in range(best)] for _ in prefixes]
@@ -192,16 +189,14 @@ class Generator(TokenPredictor):
     def stream(self, variables: Variables, prompt: str) -> Iterator[str]:
         """Yields the prompt, then pieces of its continuation as they are sampled."""
         ids = self.read(prompt, "line 1")
-        shown = self.tokenizer.decode(ids)
+        text = shown = self.tokenizer.decode(ids)
         yield shown
-        for new in self._writer.sample(variables, [(ids, (1, 0))], 1):
-            ids += new[0]
-            text = self.tokenizer.decode(ids)
+        for [written] in self._writer.sample(variables, [(ids, (1, 0))], 1):
+            text = self.tokenizer.decode(written)
             # The last character may still be incomplete.
             if text.startswith(shown) and not text.endswith("\ufffd"):
                 yield text[len(shown) :]
                 shown = text
-        text = self.tokenizer.decode(ids)
         if text.startswith(shown) and text != shown:
             yield text[len(shown) :]
 

@@ -22,7 +22,7 @@ from transformer.decoding.search import (
     continue_search,
     start_search,
 )
-from transformer.inference.base import Variables, divide, source_mask, static_rows
+from transformer.inference.base import Variables, divide, source_mask, static_length, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.model.architecture import Source
 
@@ -170,13 +170,13 @@ class Writer(_Decoder):
     def sample(
         self, variables: Variables, rows: list[tuple[list[int], tuple[int, int]]], at_once: int
     ) -> Iterator[list[list[int]]]:
-        """Yields the new tokens of each row, up to `at_once` positions at a time.
+        """Yields the tokens of each row after every `at_once` sampled positions, and at the end.
 
         If the context is full, the model reads its second half again and continues. A row has its
         prompt tokens, at least one, and the numbers of its line and sample, which seed its key.
         """
         half = max(1, self.context // 2)
-        written = [list(ids) for ids, _ in rows]
+        written = [ids for ids, _ in rows]
         left = [self._decode.max_new_tokens] * len(rows)
         count = static_rows(len(rows), self._decode.batch_size)
         numbers = np.zeros((count, 2), np.int32)
@@ -189,27 +189,24 @@ class Writer(_Decoder):
             at = min(map(len, prefixes)) - 1
             most = max(len(ids) + n for ids, n in zip(prefixes, left, strict=True) if n)
             last = min(most, self.context) - 1
-            prompts = self._prompts(prefixes, count)
+            prompts = self._prompts(prefixes, count, most)
             ended = np.array([not n for n in left] + [True] * (count - len(left)))
             state, keys = self._start(variables, prompts, ended, self._key(), numbers, window)
             while at < last and any(left):
                 start, at = at + 1, min(at + at_once, last)
                 state = self._sample(variables, state, prompts.lengths, at, keys, rule)
                 tokens = np.asarray(state.tokens)
-                new = []
                 for row, ids in enumerate(prefixes):
                     sampled = tokens[row, max(start, len(ids)) : at + 1].tolist()
                     if NOT_FINITE in sampled:
                         raise not_finite(int(numbers[row, 0]), "text")
-                    new.append(self._take(sampled, left, row))
-                for ids, more in zip(written, new, strict=True):
-                    ids += more
-                yield new
+                    written[row] = written[row] + self._take(sampled, left, row)
+                yield written
             window += 1
 
     def prepare(self, variables: Variables, rows: int) -> None:
         """Compiles the programs of `sample` or `beam_search` for a static number of rows."""
-        prompts = self._prompts([], rows)
+        prompts = self._prompts([], rows, 1 + self._decode.max_new_tokens)
         if self._decode.search == "beam":
             self._search(variables, prompts)
             return
@@ -232,8 +229,10 @@ class Writer(_Decoder):
         left[row] -= len(new)
         return new
 
-    def _prompts(self, prefixes: list[list[int]], rows: int) -> Prompts:
-        tokens = np.full((rows, self.context), PAD_ID, np.int32)
+    def _prompts(self, prefixes: list[list[int]], rows: int, most: int) -> Prompts:
+        # The time of attention is proportional to the number of steps, which are few shapes.
+        steps = static_length(min(most, self.context), self.context)
+        tokens = np.full((rows, steps), PAD_ID, np.int32)
         for row, ids in enumerate(prefixes):
             tokens[row, : len(ids)] = ids
         lengths = [len(ids) for ids in prefixes] + [0] * (rows - len(prefixes))
@@ -249,8 +248,8 @@ class Writer(_Decoder):
         return state._replace(ended=ended), jax.vmap(row_key)(numbers)
 
     def _prompt_cache(self, variables: Variables, prompts: Prompts, beam_size: int) -> Any:
-        no_source = jnp.zeros((len(prompts.tokens), 0), jnp.int32)
-        return self._cache(variables, no_source, beam_size, self.context)
+        rows, steps = prompts.tokens.shape
+        return self._cache(variables, jnp.zeros((rows, 0), jnp.int32), beam_size, steps)
 
     def _sample_rows(self, variables, state, lengths, until, keys, rule) -> Sample:
         end, never = (EOS_ID, NEVER_WRITTEN) if self.ends else (NO_TOKEN, (*NEVER_WRITTEN, EOS_ID))
@@ -259,12 +258,13 @@ class Writer(_Decoder):
     def beam_search(self, variables: Variables, prefixes: list[list[int]]) -> Hypotheses:
         """Returns the most probable texts with these prompts, without the first token of each."""
         rows = static_rows(len(prefixes), self._decode.batch_size)
-        return jax.device_get(self._search(variables, self._prompts(prefixes, rows)))
+        most = max(map(len, prefixes)) + self._decode.max_new_tokens
+        return jax.device_get(self._search(variables, self._prompts(prefixes, rows, most)))
 
     def _search_rows(self, variables: Variables, prompts: Prompts):
-        beam_size, most = self._decode.beam_size, min(self._decode.max_new_tokens, self.context)
+        beam_size, steps = self._decode.beam_size, prompts.tokens.shape[1]
         # Prompts have a begin-of-sentence token; hypotheses have an end instead.
-        max_lengths = jnp.minimum(prompts.lengths + most, self.context)
+        max_lengths = jnp.minimum(prompts.lengths + min(self._decode.max_new_tokens, steps), steps)
         # A row without a prompt takes no step.
         max_lengths = jnp.where(prompts.lengths > 0, max_lengths, 0)
         return beam_search(
@@ -272,6 +272,6 @@ class Writer(_Decoder):
             self._prompt_cache(variables, prompts, beam_size),
             max_lengths,
             self._rule(beam_size),
-            self.context,
+            steps,
             prompts,
         )
