@@ -1,4 +1,4 @@
-"""The figures of a comparison: scores, differences, validation curves, scores by length."""
+"""Figures of a comparison: scores, differences, validation curves, and scores by length."""
 
 import math
 import textwrap
@@ -18,8 +18,8 @@ from .systems import Comparison
 from .tasks import Measure, length_buckets
 
 DASHES = ("-", "--", "-.", ":")
-MAX_LABEL_LENGTH, MAX_LEGEND_LENGTH = 30, 80  # characters per line of a name
-BAND = 0.16  # opacity
+MAX_LABEL_LENGTH, MAX_LEGEND_LENGTH = 30, 80  # maximum number of characters per line of a name
+BAND = 0.16  # opacity of a band
 DOTTED: dict[str, Any] = {"color": "#000000", "linewidth": 0.8, "linestyle": ":", "zorder": 0}
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -36,13 +36,13 @@ Captioned = tuple[Figure, str]
 
 
 def draw(comparison: Comparison, levels: Sequence[float] = ()) -> dict[str, Captioned]:
-    """Returns the figures by name, each with its caption.
+    """Returns the figures keyed by name, each with its caption.
 
-    They are `scores` for a sweep, or `differences` for other systems; `curves`, if a run has any;
-    and `lengths`, if the task scores its texts by length.
+    The names are `scores` for a sweep or `differences` for other systems, `curves` if a run has
+    any, and `lengths`, except for sweeps of tasks without scores by length.
 
     Args:
-      levels: scores marked with lines among the curves.
+      levels: scores that are marked with horizontal lines in the plots of the curves.
     """
     measures = comparison.measures
     with matplotlib.rc_context(STYLE):
@@ -64,7 +64,7 @@ def _style(n: int) -> dict[str, Any]:
 
 
 def _names(comparison: Comparison, longest_line: int) -> list[str]:
-    """Returns the names of systems, with the number of lost seeds, wrapped to `longest_line`."""
+    """Returns names of systems, with seed counts if seeds are lost, wrapped to `longest_line`."""
     names = []
     for system in comparison.systems:
         marks = ["baseline"] * (system is comparison.baseline)
@@ -76,7 +76,7 @@ def _names(comparison: Comparison, longest_line: int) -> list[str]:
 
 
 def _draw_scores(comparison: Comparison) -> Captioned:
-    """Draws a row for each system: its mean with one standard deviation, and its seeds below."""
+    """Draws a row per system: the mean and standard deviation, above the scores of the seeds."""
     measures, systems = comparison.measures, comparison.systems
     panels = [measures.measure(name, panel=True) for name in measures.panels]
     panels = [panel for panel in panels if comparison.has(panel.path)]
@@ -87,7 +87,7 @@ def _draw_scores(comparison: Comparison) -> Captioned:
             if spread is None:
                 continue
             style = look(y)
-            if spread.n > 1:  # below the mean, so that it stays visible
+            if spread.n > 1:  # drawn below the mean, to keep it visible
                 seeds = [panel.scale * (run.score(panel.path) or 0) for run in system.runs]
                 dot = {"markersize": 3, "alpha": 0.7, "markeredgewidth": 0}
                 axes.plot(seeds, [y + 0.25] * spread.n, "o", color=style["color"], **dot)
@@ -104,7 +104,7 @@ def _draw_scores(comparison: Comparison) -> Captioned:
 
 
 def _draw_differences(comparison: Comparison) -> Captioned:
-    """Draws a row per system: its difference to the baseline and interval; a panel per metric."""
+    """Draws a panel per metric, with each system's difference to the baseline and interval."""
     panels = [comparison.measures.measure(name, panel=True) for name in comparison.metrics]
     figure, row = _with_rows(_names(comparison, MAX_LABEL_LENGTH), panels)
     for axes, panel in zip(row, panels, strict=True):
@@ -120,8 +120,8 @@ def _draw_differences(comparison: Comparison) -> Captioned:
 
 
 def _with_rows(names: Sequence[str], panels: Sequence[Measure]) -> tuple[Figure, list[Axes]]:
-    """Returns a figure with a panel for each measure, in which each name has a row."""
-    lines = max(2, *(2 + name.count("\n") for name in names))  # of text per row, one of them blank
+    """Returns a figure with a panel for each measure and a row for each name."""
+    lines = max(2, *(2 + name.count("\n") for name in names))  # lines per row, one of them blank
     figure = new_figure(WIDTH, 0.7 + 0.15 * lines * len(names))
     row = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
     for axes, panel in zip(row, panels, strict=True):
@@ -137,7 +137,7 @@ def _with_rows(names: Sequence[str], panels: Sequence[Measure]) -> tuple[Figure,
 def _draw_curves(
     comparison: Comparison, names: Sequence[str], levels: Sequence[float]
 ) -> Captioned:
-    """Draws validation curves, means over seeds, over steps or, if they are known, minutes."""
+    """Draws validation curves, averaged over seeds, by minutes if known, or else by steps."""
     measures, systems = comparison.measures, comparison.systems
     figure = _with_legend(comparison, 2.3 * len(names))
     column = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0]
@@ -160,7 +160,7 @@ def _draw_curves(
 
 
 def _draw_lengths(comparison: Comparison) -> Captioned:
-    """Draws test scores by the number of words."""
+    """Draws test scores by the number of words in a text."""
     measures, lengths = comparison.measures, comparison.runs[0].lengths
     names = measures.by_length if comparison.trials else comparison.metrics[:1]
     buckets = length_buckets(lengths)
@@ -183,9 +183,9 @@ def _draw_lengths(comparison: Comparison) -> Captioned:
 
 
 def _draw_band(axes: Axes, x: np.ndarray, values: np.ndarray, n: int) -> None:
-    """Draws the mean of values [seeds, x] of system n, and a band of one standard deviation."""
+    """Draws the mean over seeds of values [seeds, x], with a band of one standard deviation."""
     mean = values.mean(0)
-    # A hundred marks would hide the curve.
+    # Markers at a hundred points would hide the curve.
     axes.plot(x, mean, linewidth=1.3, markevery=max(1, len(x) // 8), **_style(n))
     if len(values) > 1:
         deviation = values.std(0, ddof=1)
@@ -194,7 +194,7 @@ def _draw_band(axes: Axes, x: np.ndarray, values: np.ndarray, n: int) -> None:
 
 
 def _with_legend(comparison: Comparison, height: float) -> Figure:
-    """Returns a figure with a legend below panels of this height."""
+    """Returns a figure with space for panels of `height` inches above a legend of the systems."""
     names = _names(comparison, MAX_LEGEND_LENGTH)
     lines = [Line2D([], [], **_style(n)) for n in range(len(names))]
     columns = max(1, min(len(names), 3, 90 // (max(map(len, names)) + 8)))
