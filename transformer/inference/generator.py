@@ -1,4 +1,4 @@
-"""Inference with a language model: from a prompt to text."""
+"""Language model inference: text generation and log-probabilities of texts."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -38,13 +38,13 @@ class Continuation(NamedTuple):
 
 
 class Generator(TokenPredictor):
-    """Generates, scores and explains text, see `Predictor`.
+    """A language model, which generates, scores and explains text; see `Predictor`.
 
     Args:
-      model: a decoder without encoder.
+      model: a decoder-only model.
       decode: `config.decode`.
-      context: maximum tokens that the model reads at once.
-      whole: whether it was trained on running text, in which nothing starts or ends.
+      context: context length in tokens.
+      whole: whether it was trained on running text, which has no begin or end tokens.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Generator(TokenPredictor):
         return self.tokenizer.digest
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
-        """Returns the tables "input" and "output", or "input_output" if they are tied."""
+        """Returns the embedding tables "input" and "output", or "input_output" if tied."""
         untied = self.model.config.tied_embeddings == "none"
         names = {
             "target_embedding": "input" if untied else "input_output",
@@ -95,13 +95,13 @@ class Generator(TokenPredictor):
     def score(
         self, variables: Variables, lines: Sequence[str], first_line: int = 1
     ) -> Iterator[tuple[float, int]]:
-        """Returns each line's log-probability in nats and its number of tokens.
+        """Returns the log-probability of each line in nats, and the number of scored tokens.
 
-        All tokens of the line and its end count. In running text, no line starts or ends, so all
-        tokens count except the first, which is only an input.
+        All tokens of a line and its end-of-sentence token are scored. Models of running text have
+        neither begin- nor end-of-sentence tokens, so the first token of a line is only an input.
 
         Args:
-          first_line: number of the first line, for errors.
+          first_line: number of the first line, for error messages.
         """
         encoded = [self.read(line, f"line {first_line + i}") for i, line in enumerate(lines)]
         read = encoded if self.whole else [[*ids, EOS_ID] for ids in encoded]
@@ -119,13 +119,13 @@ class Generator(TokenPredictor):
     def score_chunks(
         self, variables: Variables, text: Documents, context: int, count: int
     ) -> Iterator[tuple[float, int, int, str]]:
-        """Yields log-probability, number of tokens, bytes and text of chunks of scored text.
+        """Yields the log-probability, token count, byte count and text of each scored chunk.
 
-        See `cut_chunks`. The end of a document counts as a byte of its last chunk.
+        Chunks are cut by `cut_chunks`. The end of a document counts as a byte of its last chunk.
 
         Args:
-          context: number of tokens in a row.
-          count: maximum number of chunks, spread over the text.
+          context: maximum number of tokens per chunk.
+          count: maximum number of chunks, which are spread evenly over the text.
         """
         pieces, starts = list(cut_chunks(text, context)), {*text.store.offsets.tolist()}
         pieces = pieces[:: -(-len(pieces) // count)]
@@ -136,7 +136,7 @@ class Generator(TokenPredictor):
             nll = self._row_nll(variables, batch)
             for row, (first, end) in enumerate(chosen):
                 ids = text.store.tokens[first:end].tolist()
-                # Decoding would drop an initial blank, unless something precedes it.
+                # Decoding would drop a leading space, unless a token precedes it.
                 before = [] if first in starts else [UNK_ID]
                 shown = self.tokenizer.decode(before + ids)
                 shown = shown.removeprefix(self.tokenizer.decode(before))
@@ -152,12 +152,12 @@ class Generator(TokenPredictor):
         num_best: int | None = None,
         numbers: Sequence[int] | None = None,
     ) -> list[list[Continuation]]:
-        """Returns some continuations of each prompt, by the method `decode.search`.
+        """Returns continuations of each prompt, generated with the method `decode.search`.
 
         Args:
-          num_best: number of continuations; by default `decode.num_best`.
-          numbers: prompt numbers for errors and random draws, by default from one: the samples of a
-            prompt depend only on `decode.seed` and its number.
+          num_best: number of continuations per prompt; by default `decode.num_best`.
+          numbers: prompt numbers, by default from one. They appear in error messages, and random
+            keys are derived from `decode.seed` and the prompt number.
         """
         numbers = numbers or range(1, 1 + len(prompts))
         prefixes = list(map(self.read_prompt, prompts, map("line {}".format, numbers)))
@@ -183,17 +183,17 @@ class Generator(TokenPredictor):
         return [[Continuation(next(samples), None) for _ in range(best)] for _ in prefixes]
 
     def prepare(self, variables: Variables, rows: int) -> None:
-        """Compiles the programs of `write` for a static number of rows."""
+        """Compiles `write` for a static batch size."""
         self._writer.prepare(variables, rows)
 
     def stream(self, variables: Variables, prompt: str) -> Iterator[str]:
-        """Yields the prompt, then pieces of its continuation as they are sampled."""
+        """Yields the prompt, then its continuation piece by piece as tokens are sampled."""
         ids = self.read(prompt, "line 1")
         text = shown = self.tokenizer.decode(ids)
         yield shown
         for [written] in self._writer.sample(variables, [(ids, (1, 0))], 1):
             text = self.tokenizer.decode(written)
-            # The last character may still be incomplete.
+            # Byte tokens of the last character may still be missing.
             if text.startswith(shown) and not text.endswith("\ufffd"):
                 yield text[len(shown) :]
                 shown = text
@@ -201,17 +201,17 @@ class Generator(TokenPredictor):
             yield text[len(shown) :]
 
     def attention(self, variables: Variables, text: str) -> Attention:
-        """Returns the attention over a text, which has only the kind `decoder_self`.
+        """Returns the attention for a text; its only kind is `decoder_self`.
 
-        Tokens are target tokens; the first is begin-of-sentence, unless the model was trained on
-        running text.
+        The target tokens start with begin-of-sentence, unless the model was trained on running
+        text.
         """
         ids = self.read(text, "the text")
         batch = _make_batch([ids], [], 1, static_length(len(ids), self.context))
         return Attention.of_first_text(self._attend(variables, batch), [], self.pieces(ids))
 
     def pieces(self, ids: Ids) -> list[str]:
-        """Returns the tokens of a model input as text, each on one line."""
+        """Returns the tokens of a model input as strings, with ⏎ for line breaks."""
         return [piece.replace("\n", "⏎") for piece in self.tokenizer.pieces(ids)]
 
     def batch_attention(self, variables: Variables, batch: TextBatch) -> dict[str, BatchAttention]:
@@ -225,11 +225,11 @@ class Generator(TokenPredictor):
         return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), masks)
 
     def read(self, text: str, place: str, new: int = 0) -> list[int]:
-        """Returns the input tokens before generation: at least one.
+        """Returns the token ids of a text as model input, at least one.
 
         Args:
-          place: location of the text, for errors, such as 'line 1'.
-          new: minimum number of tokens of the context for the continuation.
+          place: location of the text for error messages, such as 'line 1'.
+          new: number of tokens in the context to reserve for the continuation.
         """
         text = (text or "\n") if self.whole else text
         [ids] = self.tokenizer.encode([text])
@@ -249,16 +249,16 @@ class Generator(TokenPredictor):
         return ids
 
     def read_prompt(self, text: str, place: str) -> list[int]:
-        """Returns the tokens of a prompt that `write` continues."""
-        # Samples continue beyond the context.
+        """Returns the token ids of a prompt for `write`."""
+        # Sampling can continue beyond the context length, but beam search cannot.
         return self.read(text, place, new=int(self.decode.search == "beam"))
 
-    # -- inside
+    # -- private methods
 
     def _beam_search(
         self, variables: Variables, prefixes: list[list[int]], count: int
     ) -> list[list[Continuation]]:
-        """Returns the best continuations by beam search."""
+        """Returns up to `count` continuations of each prompt, found by beam search."""
         if self.whole:
             raise UserError(
                 "config.decode.search=beam looks for texts that end, and this model learned "
@@ -276,7 +276,7 @@ class Generator(TokenPredictor):
 
 
 def _make_batch(texts: Sequence[Ids], labels: Sequence[Ids], rows: int, length: int) -> TextBatch:
-    """Returns input texts, and labels of those to score, as rows of `length` tokens."""
+    """Returns a batch of up to `rows` texts, and their labels if any, padded to `length` tokens."""
     batch = TextBatch(*np.zeros((3, rows, length), np.int32))
     for row, ids in enumerate(texts):
         batch.tokens[row, : len(ids)] = ids
