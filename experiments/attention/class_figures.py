@@ -58,10 +58,9 @@ def roc_figure(curves: Mapping[str, Any], scores: Mapping[str, Any]) -> Figure:
     names, style = labels_of(named, 8)
     for colour, label, name in zip(plotting.COLOURS, named, names, strict=False):
         name = f"{name} ({scores[label]['auc']:.1%})"
-        axes.plot(*curves[label], color=colour, linewidth=1.3, label=name)
+        plotting.curve(axes, *curves[label], color=colour, label=name)
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="false positive rate")
     axes.set_ylabel("true positive rate")
-    plotting.light_grid(axes)
     title = "class (area)" + f": the least of {len(shown)}" * (len(shown) > len(named))
     legend = axes.legend(**plotting.LEGEND, loc="lower right", title=title)
     for text in legend.get_texts():
@@ -81,14 +80,13 @@ def reliability_figure(curve: Reliability) -> Figure:
     above.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1, label="calibrated")
     filled, look = curve.count > 0, plotting.look(0)
     points, label = (curve.confidence[filled], curve.accuracy[filled]), f"error {curve.error:.1%}"
-    above.plot(*points, label=label, linewidth=1.3, markersize=4, **look)
+    plotting.curve(above, *points, label=label, markersize=4, **look)
     edges = np.linspace(0, 1, len(curve.count) + 1)
     below.stairs(curve.count / curve.count.sum(), edges, color=look["color"], linewidth=1.3)
     above.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
     below.set(xlabel="confidence", ylabel="fraction of texts", ylim=(0, None))
     above.legend(**plotting.LEGEND, loc="upper left")
-    for axes in (above, below):
-        plotting.light_grid(axes)
+    plotting.light_grid(below)
     return figure
 
 

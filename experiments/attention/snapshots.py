@@ -172,12 +172,11 @@ def _draw_heads(axes: Axes, steps: list[int], values: np.ndarray, name: str, col
     marker = "o" if len(steps) <= FEW else None
     for layer in range(values.shape[1]):
         style = {"color": colours[layer], "linewidth": 1.1, "alpha": 0.85, "markersize": 2.5}
-        axes.plot(steps, values[:, layer], marker=marker, **style)
+        plotting.curve(axes, steps, values[:, layer], marker=marker, **style)
     axes.set_ylabel(PANEL_TITLES[name], fontsize=8)
     axes.set_ylim(0, None if name == "distance" else 1.02)
     axes.tick_params(labelsize=7, labelbottom=True)
     plotting.count_steps(axes, 5)
-    plotting.light_grid(axes)
     if name == "aer" and not np.isnan(values).all():
         place, layer, head = np.unravel_index(np.nanargmin(values), values.shape)
         best = f"best {values[place, layer, head]:.2f}: layer {layer + 1}, head {head + 1}, "

@@ -117,9 +117,8 @@ def _draw_panel(axes: Axes, metrics: Mapping[str, Metric], curves: Curves, every
         if len(values) > FEW:
             style["marker"] = ""
         style |= {"linewidth": 1.0 if training else 1.3, "markersize": 3.5}
-        axes.plot(steps, values, label=label, **style)
+        plotting.curve(axes, steps, values, label=label, **style)
     axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
-    plotting.light_grid(axes)
     axes.legend(**plotting.LEGEND)
 
 

@@ -186,10 +186,8 @@ def _draw_products(left: Axes, right: Axes, products: Real[np.ndarray, "L L"]) -
     """Draws dot products of all position pairs as a matrix, and mean and range by distance."""
     _draw_matrix(left, products)
     _, mean, low, high = by_distance(products)[:, len(products) - 1 :]  # keys after the query
-    right.fill_between(range(len(mean)), low, high, color=plotting.COLOURS[0], alpha=0.25, lw=0)
-    right.plot(mean, color=plotting.COLOURS[0])
+    plotting.curve(right, range(len(mean)), mean, (low, high), color=plotting.COLOURS[0])
     right.set_title("mean over positions, and range")
-    plotting.light_grid(right)
 
 
 def _draw_curves(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
@@ -197,10 +195,9 @@ def _draw_curves(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
     colours = plotting.layer_colours(len(curves))
     for head, curve in enumerate(curves):
         style = {"color": colours[head], "linestyle": LINE_STYLES[head % len(LINE_STYLES)]}
-        axes.plot(x, curve, linewidth=1.3, label=f"head {head + 1}", **style)
+        plotting.curve(axes, x, curve, label=f"head {head + 1}", **style)
     if len(curves) > 1:
         axes.legend(**plotting.LEGEND, loc="center left", bbox_to_anchor=(1, 0.5))
-    plotting.light_grid(axes)
 
 
 def _three_panels(encoding: Encoding) -> tuple[Figure, Axes, Axes, Axes]:

@@ -12,24 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ..display.plotting import COLOURS, LEGEND, WIDTH, count_steps, look, new_figure
+from ..display.plotting import COLOURS, LEGEND, WIDTH, count_steps, curve, dot, look, new_figure
 from .statistics import CONFIDENCE, score_of
 from .systems import Comparison
 from .tasks import Measure, length_buckets
 
 DASHES = ("-", "--", "-.", ":")
 MAX_LABEL_LENGTH, MAX_LEGEND_LENGTH = 30, 80  # maximum number of characters per line of a name
-BAND = 0.16  # opacity of a band
 DOTTED: dict[str, Any] = {"color": "#000000", "linewidth": 0.8, "linestyle": ":", "zorder": 0}
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.6,
-}
 BANDS = "the mean over seeds, in a band of one standard deviation to each side"
 
 Captioned = tuple[Figure, str]
@@ -45,7 +35,7 @@ def draw(comparison: Comparison, levels: Sequence[float] = ()) -> dict[str, Capt
       levels: scores that are marked with horizontal lines in the plots of the curves.
     """
     measures = comparison.measures
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context({"font.size": 9}):
         if comparison.trials:
             figures = {"scores": _draw_scores(comparison)}
         else:
@@ -86,14 +76,12 @@ def _draw_scores(comparison: Comparison) -> Captioned:
             spread = system.over_seeds(panel.path)
             if spread is None:
                 continue
-            style = look(y)
             if spread.n > 1:  # drawn below the mean, to keep it visible
                 seeds = [panel.scale * (run.score(panel.path) or 0) for run in system.runs]
-                dot = {"markersize": 3, "alpha": 0.7, "markeredgewidth": 0}
-                axes.plot(seeds, [y + 0.25] * spread.n, "o", color=style["color"], **dot)
+                small = {"markersize": 3, "alpha": 0.7, "markeredgewidth": 0}
+                axes.plot(seeds, [y + 0.25] * spread.n, "o", color=look(y)["color"], **small)
             bar = None if math.isnan(spread.deviation) else panel.scale * spread.deviation
-            mark = {"color": style["color"], "markersize": 5, "capsize": 3}
-            axes.errorbar(panel.scale * spread.mean, y, xerr=bar, fmt=style["marker"], **mark)
+            dot(axes, panel.scale * spread.mean, y, bar)
         if comparison.baseline and (base := comparison.baseline.over_seeds(panel.path)):
             axes.axvline(panel.scale * base.mean, **DOTTED)
     line = " The dotted line is the baseline." if comparison.baseline else ""
@@ -112,9 +100,7 @@ def _draw_differences(comparison: Comparison) -> Captioned:
             if difference:
                 half = panel.scale * (difference.high - difference.mean)
                 bar = half if difference.has_interval else None
-                mark = {"color": look(y)["color"], "markersize": 4, "capsize": 2.5}
-                mean = panel.scale * difference.mean
-                axes.errorbar(mean, y, xerr=bar, fmt=look(y)["marker"], **mark)
+                dot(axes, panel.scale * difference.mean, y, bar)
         axes.axvline(0, **DOTTED)
     return figure, f"Difference to the baseline, with {CONFIDENCE:.0%} intervals."
 
@@ -184,13 +170,10 @@ def _draw_lengths(comparison: Comparison) -> Captioned:
 
 def _draw_band(axes: Axes, x: np.ndarray, values: np.ndarray, n: int) -> None:
     """Draws the mean over seeds of values [seeds, x], with a band of one standard deviation."""
-    mean = values.mean(0)
+    mean, deviation = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else 0
     # Markers at a hundred points would hide the curve.
-    axes.plot(x, mean, linewidth=1.3, markevery=max(1, len(x) // 8), **_style(n))
-    if len(values) > 1:
-        deviation = values.std(0, ddof=1)
-        edges = mean - deviation, mean + deviation
-        axes.fill_between(x, *edges, color=look(n)["color"], alpha=BAND, linewidth=0)
+    every = max(1, len(x) // 8)
+    curve(axes, x, mean, (mean - deviation, mean + deviation), markevery=every, **_style(n))
 
 
 def _with_legend(comparison: Comparison, height: float) -> Figure:
