@@ -43,16 +43,8 @@ from jaxtyping import Array, Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.display import plotting
 from experiments.display.labels import labels_of
-from experiments.display.plotting import (
-    COLOURS,
-    SIGNED,
-    add_colour_bar,
-    curve,
-    heat_map,
-    new_figure,
-    save_figure,
-)
 from experiments.process.process import exit_code
 from experiments.results.table import Table, print_rows
 from transformer.data.files.text import read_lines
@@ -167,7 +159,7 @@ def build_figure(words: Sequence[str], together, before, after, losses) -> Figur
     With more than about 100 words, only every n-th has a label. pyplot does not manage the figure.
     """
     side = min(max(CELL * len(words), MIN_SIDE), MAX_SIDE)
-    figure = new_figure(2 * side + 1.4, side + 1.35 + LOSS_HEIGHT)
+    figure = plotting.new_figure(2 * side + 1.4, side + 1.35 + LOSS_HEIGHT)
     ratios = {"height_ratios": (side, LOSS_HEIGHT)}
     panels = figure.subplot_mosaic([["before", "after"], ["loss", "loss"]], gridspec_kw=ratios)
     maps, axes = {"before": before, "after": after}, panels["loss"]
@@ -176,8 +168,8 @@ def build_figure(words: Sequence[str], together, before, after, losses) -> Figur
         panels[time].set_title(f"{time} training", fontsize=9)
     panels["after"].tick_params(labelleft=False)
     place = {"ax": [panels[time] for time in maps], "aspect": 30, "pad": 0.01}
-    add_colour_bar(mesh, [-1, 0, 1], "cosine (dots: words of one sentence)", **place)
-    curve(axes, range(len(losses)), losses, color=COLOURS[0])
+    plotting.add_colour_bar(mesh, [-1, 0, 1], "cosine (dots: words of one sentence)", **place)
+    plotting.curve(axes, range(len(losses)), losses, color=plotting.COLOURS[0])
     axes.set(xlim=(0, len(losses)), ylim=(0, None), xlabel="training step", ylabel="loss")
     axes.tick_params(labelsize=7)
     return figure
@@ -185,7 +177,7 @@ def build_figure(words: Sequence[str], together, before, after, losses) -> Figur
 
 def _draw_map(axes: Axes, words, similarity, together, pitch: float):
     """Plots one heat map with a spacing of `pitch` points between words; returns the image."""
-    mesh = heat_map(axes, similarity, cmap=SIGNED, vmin=-1)
+    mesh = plotting.heat_map(axes, similarity, cmap=plotting.SIGNED, vmin=-1)
     rows, columns = np.nonzero(together & ~np.eye(len(words), dtype=bool))
     inks = np.where(np.abs(similarity[rows, columns]) > 0.55, "white", "black")
     axes.scatter(columns, rows, s=(0.18 * pitch) ** 2, color=inks, linewidths=0)
@@ -226,7 +218,7 @@ def run(arguments: Sequence[str]) -> int:
 
     options.output.mkdir(parents=True, exist_ok=True)
     picture = options.output / "cooccurrence.png"
-    save_figure(build_figure(words, together, before, after, losses), picture)
+    plotting.save_figure(build_figure(words, together, before, after, losses), picture)
     arrays = {
         "words": np.array(words, dtype=np.str_), "together": together, "vectors_before": first,
         "vectors_after": last, "before": before, "after": after, "losses": losses,

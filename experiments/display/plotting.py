@@ -26,7 +26,6 @@ SEQUENTIAL = "Blues"
 SIGNED = "RdBu_r"  # blue below zero, red above, white at zero
 LUMA = 0.299, 0.587, 0.114  # luma coefficients of red, green and blue (ITU-R BT.601)
 LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 8}
-BAND = 0.2  # opacity
 
 
 class _ShownFigure(Figure):
@@ -55,20 +54,10 @@ def light_grid(axes: Axes) -> None:
 
 
 def curve(axes: Axes, x: Any, y: Any, band: tuple | None = None, **style: Any) -> None:
-    """Draws a curve on a light grid, with a band between two other curves.
-
-    `style` has options of `Axes.plot`.
-    """
+    """Draws a curve on a light grid, with a band between two other curves."""
     [line] = axes.plot(x, y, **{"linewidth": 1.3, **style})
     if band is not None:
-        axes.fill_between(x, *band, color=line.get_color(), alpha=BAND, linewidth=0)
-    light_grid(axes)
-
-
-def dot(axes: Axes, value: float, row: int, half: float | None) -> None:
-    """Draws a value in a row, with an interval of `half` to each side unless it is None."""
-    mark = {"color": look(row)["color"], "fmt": look(row)["marker"], "markersize": 5}
-    axes.errorbar(value, row, xerr=half, capsize=3, **mark)
+        axes.fill_between(x, *band, color=line.get_color(), alpha=0.2, linewidth=0)
     light_grid(axes)
 
 

@@ -246,11 +246,10 @@ def draw_rotation(
             colour, label = plotting.look(number)["color"], f"{name}, pairs {pairs}"
             axes.plot(largest / EPSILON, color=colour, linestyle=style, label=label)
     angle = {"color": "0.3", "linestyle": ":", "label": f"eps times the angle, p + {offset}"}
-    axes.plot(np.arange(len(largest)) + offset, **angle)
+    plotting.curve(axes, range(len(largest)), np.arange(len(largest)) + offset, **angle)
     axes.set_yscale("log")
     axes.set(xlabel="position p, from 0", ylabel="largest error (eps of float32)")
     axes.legend(**plotting.LEGEND, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
-    plotting.light_grid(axes)
     return plotting.save_figure(figure, picture)
 
 

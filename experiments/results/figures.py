@@ -12,7 +12,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ..display.plotting import COLOURS, LEGEND, WIDTH, count_steps, curve, dot, look, new_figure
+from ..display.plotting import (
+    COLOURS,
+    LEGEND,
+    WIDTH,
+    count_steps,
+    curve,
+    light_grid,
+    look,
+    new_figure,
+)
 from .statistics import CONFIDENCE, score_of
 from .systems import Comparison
 from .tasks import Measure, length_buckets
@@ -81,7 +90,7 @@ def _draw_scores(comparison: Comparison) -> Captioned:
                 small = {"markersize": 3, "alpha": 0.7, "markeredgewidth": 0}
                 axes.plot(seeds, [y + 0.25] * spread.n, "o", color=look(y)["color"], **small)
             bar = None if math.isnan(spread.deviation) else panel.scale * spread.deviation
-            dot(axes, panel.scale * spread.mean, y, bar)
+            _draw_dot(axes, panel.scale * spread.mean, y, bar)
         if comparison.baseline and (base := comparison.baseline.over_seeds(panel.path)):
             axes.axvline(panel.scale * base.mean, **DOTTED)
     line = " The dotted line is the baseline." if comparison.baseline else ""
@@ -100,9 +109,15 @@ def _draw_differences(comparison: Comparison) -> Captioned:
             if difference:
                 half = panel.scale * (difference.high - difference.mean)
                 bar = half if difference.has_interval else None
-                dot(axes, panel.scale * difference.mean, y, bar)
+                _draw_dot(axes, panel.scale * difference.mean, y, bar)
         axes.axvline(0, **DOTTED)
     return figure, f"Difference to the baseline, with {CONFIDENCE:.0%} intervals."
+
+
+def _draw_dot(axes: Axes, value: float, row: int, half: float | None) -> None:
+    """Draws a value in a row, with an interval of `half` to each side unless it is None."""
+    mark = {"color": look(row)["color"], "fmt": look(row)["marker"], "markersize": 5}
+    axes.errorbar(value, row, xerr=half, capsize=3, **mark)
 
 
 def _with_rows(names: Sequence[str], panels: Sequence[Measure]) -> tuple[Figure, list[Axes]]:
@@ -112,6 +127,7 @@ def _with_rows(names: Sequence[str], panels: Sequence[Measure]) -> tuple[Figure,
     row = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
     for axes, panel in zip(row, panels, strict=True):
         axes.set_xlabel(textwrap.fill(panel.title, 2 * MAX_LABEL_LENGTH // len(panels)))
+        light_grid(axes)
         axes.grid(False, axis="y")
         axes.tick_params(axis="y", length=0)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=4))
