@@ -10,6 +10,7 @@ and names each file that differs. Machines differ in bits: make both on one.
 """
 
 import csv
+import itertools
 import json
 import re
 import subprocess

@@ -127,7 +127,7 @@ def resume_each_on_each(folder):
             np.testing.assert_allclose(x, states[0][name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_run_of_each_mesh_goes_on_with_each(tmp_path):
     on_devices(8, resume_each_on_each, tmp_path)
 

@@ -99,7 +99,7 @@ class Two:
         self.both[index].send_signal(number)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_processes_that_are_stopped_or_lost_lose_nothing(tmp_path):
     whole = Two(tmp_path / "whole")
     assert whole.ends() == ([0, 0], [[], []])
