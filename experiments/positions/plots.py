@@ -245,8 +245,8 @@ def draw_rotation(
         for (pairs, largest), style in zip(by_pairs.items(), ("-", "--"), strict=True):
             colour, label = plotting.look(number)["color"], f"{name}, pairs {pairs}"
             axes.plot(largest / EPSILON, color=colour, linestyle=style, label=label)
-    angle = {"color": "0.3", "linestyle": ":", "label": f"eps times the angle, p + {offset}"}
-    plotting.curve(axes, range(len(largest)), np.arange(len(largest)) + offset, **angle)
+    angle = np.arange(len(largest)) + offset  # times eps: the error of rounding it
+    plotting.curve(axes, angle - offset, angle, color="0.3", ls=":", label=f"angle, p + {offset}")
     axes.set_yscale("log")
     axes.set(xlabel="position p, from 0", ylabel="largest error (eps of float32)")
     axes.legend(**plotting.LEGEND, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
