@@ -61,7 +61,7 @@ def roc_figure(curves: Mapping[str, Any], scores: Mapping[str, Any]) -> Figure:
         plotting.curve(axes, *curves[label], color=colour, label=name)
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="false positive rate")
     axes.set_ylabel("true positive rate")
-    title = "class (area)" + f": the least of {len(shown)}" * (len(shown) > len(named))
+    title = "class (AUC)" + f": the lowest of {len(shown)}" * (len(shown) > len(named))
     legend = axes.legend(**plotting.LEGEND, loc="lower right", title=title)
     for text in legend.get_texts():
         text.set(**style)
