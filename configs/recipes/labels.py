@@ -1,6 +1,6 @@
 """The recipe "size" for classification: settings for each number of training texts.
 
-`process/recipe.py` selects the row whose number of texts is nearest on a logarithmic scale. Keys
+`experiments/process/recipe.py` selects the row whose number of texts is nearest in log scale. Keys
 that are not listed have their values in `configs/own_labels.py`. docs/classification.md has the
 measurements.
 """

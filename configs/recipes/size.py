@@ -1,6 +1,6 @@
 """The recipe "size" for translation: settings for each number of training pairs.
 
-`process/recipe.py` selects the row whose number of pairs is nearest on a logarithmic scale. Keys
+`experiments/process/recipe.py` selects the row whose number of pairs is nearest in log scale. Keys
 that are not listed have their values in `configs/own_text.py`, such as pre-norm, the schedule
 inverse_sqrt and one joint vocabulary. The comment above each row cites its sources;
 docs/results/corpus_size.md has the measurements.
