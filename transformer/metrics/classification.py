@@ -63,7 +63,7 @@ def confusion_matrix(
 def roc_curve(
     positive: Bool[np.ndarray, "N"], score: Float[np.ndarray, "N"]
 ) -> Float[np.ndarray, "2 points"]:
-    """Returns the false and true positive rates for each score threshold, in ascending order.
+    """Returns the false and true positive rates, in ascending order, for all score thresholds.
 
     Source: Fawcett 2006, "An Introduction to ROC Analysis", algorithm 1.
     """
@@ -100,16 +100,16 @@ def class_scores(
       truth: the true class id of each text, from zero.
       probabilities: the class probabilities of each text; each row sums to one.
       labels: class names.
-      interval: whether to add `accuracy_ci`, the bounds of the accuracy's 95% confidence interval,
+      interval: whether to add `accuracy_ci`, the bounds of the accuracy's 95% confidence interval;
         see `proportion_interval`.
 
     Returns:
       `accuracy`, `macro_f1` and `ece`, from 0 to 1; `nll`, the mean negative log-likelihood in nats
-      per text; `texts`, their number; `classes`, see `class_report`; `confusion`, the confusion
-      matrix; `roc`, the one-vs-rest ROC curve of each class; `auc`, the mean area under these
-      curves; and `reliability`, see `Reliability`. `macro_f1` is the mean F1 of the classes that
-      occur as true or predicted labels, as by default in scikit-learn. A class with no texts or
-      with all texts has no ROC curve.
+      per text; `texts`, the number of texts; `classes`, see `class_report`; `confusion`, the
+      confusion matrix; `roc`, the one-vs-rest ROC curve of each class; `auc`, the mean area under
+      these curves; and `reliability`, see `Reliability`. `macro_f1` is the mean F1 of the classes
+      that occur as true or predicted labels, as by default in scikit-learn. A class with no texts
+      or with all texts has no ROC curve.
     """
     predicted = probabilities.argmax(axis=1)
     confusion = confusion_matrix(truth, predicted, len(labels))

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 # training, and in the tables of sweeps. Reports show all metrics.
 TABLE, PROGRESS, SWEEPS = "table", "progress", "sweeps"
 EVERYWHERE = (TABLE, PROGRESS, SWEEPS)
-# Panels of the training curves, named by their y-axis labels.
+# Subplots of the training curves, named after their y-axis labels.
 LOSSES, SCORES, ACCURACIES = "loss (nats)", "score (0 to 100)", "accuracy (0 to 1)"
 PANELS = (LOSSES, SCORES, ACCURACIES)
-COUNTS = ("sentences", "tokens", "texts")  # the units that scores are averaged over
-MIN_TEXTS = 4  # to bootstrap; with 3, the worst is sampled thrice in 3.7% > 2.5% of resamples
+COUNTS = ("sentences", "tokens", "texts")  # units over which scores are averaged
+MIN_TEXTS = 4  # for the bootstrap; with 3, 3.7% (> 2.5%) of resamples contain only the worst text
 NORMAL = 1.959963984540054  # 97.5% quantile of the standard normal distribution
 
 
@@ -32,7 +32,7 @@ class Metric:
       higher_is_better: whether higher is better, for comparing checkpoints and settings.
       scale: factor that converts a stored value to a displayed value.
       format: format of the displayed value in the tables of sweeps and reports.
-      panel: panel of the training curves, one of `PANELS`, or '' if the metric is not plotted.
+      panel: subplot of the training curves, one of `PANELS`, or '' if the metric is not plotted.
       shown: where the metric is shown, a subset of `EVERYWHERE`.
       heading: column heading in the tables of sweeps and reports; by default, title and unit.
       about: explanation below the table of a sweep.
@@ -129,7 +129,7 @@ _TRANSLATIONS = (
         "row, or that only the length limit ended; lower is better.",
         final=True,
     ),
-    # The BLEU on a perturbed copy of a test set divided by that on the unperturbed sentences.
+    # The BLEU on a perturbed copy of a test set divided by the BLEU on the original.
     Metric("clean_ratio", "ratio to clean", format=",.3f", shown=(TABLE,), final=True),
 )
 
@@ -155,7 +155,7 @@ REGISTRY: dict[str, tuple[Metric, ...]] = {
 
 
 def metrics_of(scored: str, place: str = "") -> dict[str, Metric]:
-    """Returns the metrics `REGISTRY[scored]`, keyed by name; `place` selects those shown there."""
+    """Returns `REGISTRY[scored]`, keyed by name, or only the metrics that are shown in `place`."""
     return {m.name: m for m in REGISTRY[scored] if not place or place in m.shown}
 
 
@@ -168,7 +168,7 @@ def select(fits: Callable[[Metric], bool]) -> dict[str, Metric]:
 
 
 def find(name: str, scored: str = "") -> Metric:
-    """Returns the metric with this name, for one task or any, or a default if it is unknown."""
+    """Returns the metric with this name, from `REGISTRY[scored]` or all tasks, or a default."""
     metrics = metrics_of(scored) if scored else select(lambda metric: True)
     return metrics.get(name) or Metric(name, name.replace("_", " "))
 

@@ -16,13 +16,13 @@ class CorpusScore(NamedTuple):
     """A corpus-level score.
 
     Attributes:
-      interval: half-width of the 95% bootstrap interval (Koehn 2004), or bounds for a proportion;
-        None without resampling, below `MIN_TEXTS` texts, or if resampled scores do not vary.
+      interval: half-width of the 95% bootstrap interval (Koehn 2004), or bounds for a proportion.
+        It is None without resampling, with < `MIN_TEXTS` texts, or if resampled scores are equal.
       signature: settings of the score; scores with different signatures are not comparable.
-      counts: statistics of each text; the score is a function of their sums. BLEU: words of the
-        hypothesis and the reference, matching n-grams, and n-grams of the hypothesis (n = 1 to 4).
-        chrF: character n-grams of the hypothesis, of the most similar reference, and matching
-        n-grams (n = 1 to 6). Exact match: whether the text matches, and 1.
+      counts: statistics of each text, whose sums determine the score. For BLEU, they count words
+        of the hypothesis and the reference, matching n-grams and n-grams of the hypothesis (n = 1
+        to 4); for chrF, character n-grams of the hypothesis, of the most similar reference, and
+        matches (n = 1 to 6). For exact matches, they are whether the text matches, and 1.
     """
 
     value: float
@@ -32,7 +32,7 @@ class CorpusScore(NamedTuple):
 
 
 class ScoredCorpus(NamedTuple):
-    """Detokenised hypotheses and references, and the settings of scores; see `corpus_scores`.
+    """Detokenised hypotheses and references, and the metric settings; see `corpus_scores`.
 
     Attributes:
       references: one list or more, each with one reference (or None) per hypothesis.
@@ -68,8 +68,8 @@ def corpus_scores(
 ) -> dict[str, Any]:
     """Returns the scores of detokenised text, keyed by name, with their `*_ci` and `*_signature`.
 
-    If some scores have no interval, `no_interval` lists them and the reason. Final scores also
-    include the `counts` of each metric, see `CorpusScore`.
+    If some scores have no interval, `no_interval` names them and the reason. Final scores also
+    include the `counts` of each metric; see `CorpusScore`.
 
     Args:
       references: one reference for each hypothesis.
@@ -171,9 +171,9 @@ def _score_by_sacrebleu(metric: Any, corpus: ScoredCorpus) -> CorpusScore:
 def moses_lowercase(language: str):
     """Returns the function that lowercases, normalises and tokenises a sentence as Moses does.
 
-    On the raw test set of Multi30k, it exactly reproduces the published `lc.norm.tok` files.
+    On the raw Multi30k test set, the function exactly reproduces the published `lc.norm.tok` files.
     """
-    from sacremoses import MosesPunctNormalizer, MosesTokenizer  # takes 0.2 s
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer  # the import takes 0.2 s
 
     normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
     return lambda text: tokenizer.tokenize(normalizer.normalize(text.lower()), return_str=True)

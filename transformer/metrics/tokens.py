@@ -30,12 +30,12 @@ def summarize(sums: TokenSums) -> dict[str, float]:
 
 
 def to_list(sums: TokenSums) -> list[float]:
-    """Returns a run's sums of loss, nll and correct, each followed by the weight, unrounded."""
+    """Returns the unrounded sums of loss, nll and correct, each followed by the weight."""
     return [float(x) for total in sums[:3] for x in (total, sums.weight)]
 
 
 def from_list(numbers: Sequence[float]) -> TokenSums:
-    """Inverts `to_list`; the sums are bitwise identical NumPy scalars on the host."""
+    """Inverts `to_list`, and returns bitwise identical sums as NumPy scalars on the host."""
     floats: Any = map(np.float32, numbers)
     loss, weight, nll, _, correct, _ = floats
     return TokenSums(loss, nll, correct, weight)
@@ -55,7 +55,7 @@ def loss_intervals(
     Args:
       nll: negative log-likelihood of each row, in nats.
       tokens: number of tokens in each row.
-      resamples: number of resamples; the result is empty if it is < 2, or below `MIN_TEXTS` texts.
+      resamples: number of resamples. With < 2 resamples or < `MIN_TEXTS` texts, returns {}.
       texts: zero-based text number of each row; rows of the same text are resampled together.
 
     Source: Efron 1979, "Bootstrap Methods".

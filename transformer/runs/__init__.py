@@ -1,1 +1,1 @@
-"""The folders of runs: configs, checkpoints, weights and logs; and a Python API of trained runs."""
+"""The folders of runs: configs, checkpoints, weights and logs; a Python API of trained models."""

@@ -1,7 +1,7 @@
 """Manages a run's checkpoints with Orbax's `CheckpointManager`, keeping the newest and the best.
 
-The folder of a step contains the arrays in Orbax's format, and a record with the progress of the
-training loop, the evaluation scores and file digests, which are checked before files are read.
+A checkpoint's folder contains the arrays in Orbax's format, and a record of the training progress,
+the evaluation scores and the digests of the files, which are checked before the files are read.
 """
 
 import functools
@@ -37,12 +37,12 @@ class Checkpoints:
     A checkpoint contains the training state and `progress`, a JSON object with the progress of the
     training loop. It is written in the background, and renamed to its step when it is complete.
 
-    The class keeps the newest checkpoint, the newest `keep_last` evaluated ones, the best one, and
-    the last `keep_last` evaluated ones up to the best. Checkpoints without an evaluation are
-    deleted after the next save, so an interruption does not change which ones are averaged.
+    The class keeps the newest checkpoint, the last `keep_last` evaluated checkpoints, the best one,
+    and the last `keep_last` evaluated checkpoints up to the best. Checkpoints without an evaluation
+    are deleted after the next save, so an interruption does not change the averaged weights.
 
     Args:
-      folder: absolute path, which is created if it is missing, unless `read_only` is set.
+      folder: absolute path of the folder, which is created unless `read_only` is set.
       best_metric: the metric that ranks checkpoints.
     """
 
@@ -109,7 +109,7 @@ class Checkpoints:
     def record_evaluation(
         self, step: int, numbers: Mapping[str, float], progress: Mapping[str, Any]
     ) -> None:
-        """Adds the scores and the current progress to a checkpoint's record, once it is on disk.
+        """Adds scores and the current progress to a checkpoint's record, after it has been saved.
 
         Nonfinite scores are ranked as the worst.
         """
@@ -119,7 +119,7 @@ class Checkpoints:
         self._prune()
 
     def record(self, step: int) -> dict[str, Any]:
-        """Returns a checkpoint's record, with `progress` and, if it was evaluated, `scores`.
+        """Returns a checkpoint's record, with `progress` and, after an evaluation, `scores`.
 
         Returns {} for a missing or damaged checkpoint, and logs damage once per checkpoint.
         """
@@ -150,7 +150,7 @@ class Checkpoints:
         return max(scores, key=scores.__getitem__, default=None)
 
     def newest_progress(self) -> dict[str, Any]:
-        """Returns the newest checkpoint's progress, or {} if it is missing or damaged."""
+        """Returns the progress of the newest checkpoint, or {} if that is missing or damaged."""
         return self.record(max(self.steps(), default=0)).get("progress", {})
 
     def wait(self) -> None:
@@ -184,7 +184,7 @@ class Checkpoints:
 
         Args:
           template: a state with the same structure, shapes and dtypes, on the target devices.
-          fingerprint, text_digest: the task's values, see `check_fingerprint`.
+          fingerprint, text_digest: the task's values; see `check_fingerprint`.
         """
         if not (steps := self.steps()):
             return None
@@ -238,7 +238,7 @@ class Checkpoints:
             check_fingerprint(progress, fingerprint, self.folder, text_digest)
 
     def _write_record(self) -> None:
-        """Writes the record of the pending write, before Orbax renames the folder to its step."""
+        """Writes the pending checkpoint's record, before Orbax renames its folder to the step."""
         assert self._saving is not None
         step, record = self._saving
         [partial] = self.folder.glob(f"{step}.*")
@@ -255,10 +255,10 @@ class Checkpoints:
     def _restore(
         self, step: int, saved: Mapping[str, Any], like: Mapping[str, Any], host: bool = False
     ) -> dict[str, Any]:
-        """Returns arrays of a checkpoint keyed by name, sharded as in `like`, or on the host.
+        """Returns a checkpoint's arrays, keyed by name, on the host or sharded as in `like`.
 
         Args:
-          saved: the record's descriptions of the arrays, see `describe_leaves`.
+          saved: the record's descriptions of the arrays; see `describe_leaves`.
         """
         import orbax.checkpoint as ocp
 
@@ -321,7 +321,7 @@ def check_fingerprint(
 ) -> None:
     """Raises UserError if a checkpoint was trained with different tokenizers or training data.
 
-    The data must match even if the tokenizers are equal, since it determines the batches.
+    The data must match even if the tokenizers are equal, since the data determine the batches.
 
     Args:
       text_digest: digest of the training data, or '' if it is unknown.
@@ -374,7 +374,7 @@ def check_files(folder: Path, group: str, digests: Mapping[str, str]) -> None:
 
 
 def _system_error(error: Exception) -> Exception:
-    """Returns the operating system error behind a TensorStore error, or else the error itself."""
+    """Returns the operating system error that caused a TensorStore error, or else this error."""
     code = re.search(r"os_error_code='(\d+)'", str(error))
     return OSError(int(code[1]), os.strerror(int(code[1]))) if code else error
 

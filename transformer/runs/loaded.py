@@ -1,4 +1,4 @@
-"""Python API of a trained run: translations, scores, attention weights and embeddings."""
+"""Python API of a trained model: translations, scores, attention weights and embeddings."""
 
 import dataclasses
 import os
@@ -43,12 +43,12 @@ class Embeddings(NamedTuple):
 
 
 def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "LoadedRun":
-    """Loads the trained run in a folder.
+    """Loads the trained model from a run's folder.
 
     Args:
       folder: the `--workdir` that was used for training.
-      settings: overrides of the run's config, such as {"decode.beam_size": 1}; allowed are keys of
-        `decode` and `evaluate`, `model.attention_implementation` and `model.matmul_dtype`.
+      settings: overrides of the run's config, such as {"decode.beam_size": 1}. The keys of `decode`
+        and `evaluate`, `model.attention_implementation` and `model.matmul_dtype` are allowed.
     """
     folder = run_folder(folder)
     config = load_config(folder)
@@ -66,7 +66,7 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
 def train(
     config: ConfigDict | str | Path, workdir: str | Path, settings: Mapping[str, Any] | None = None
 ) -> "LoadedRun":
-    """Trains or resumes a run, scores it, writes its report, and returns the trained run.
+    """Trains or resumes a run, scores the model, writes a report, and returns the loaded run.
 
     Logs go to standard output. An interrupt (Ctrl-C) saves the run, and the same call resumes it.
 
@@ -78,10 +78,10 @@ def train(
 
 
 def import_marian(folder: str | Path, output: str | Path) -> Path:
-    """Converts a Marian model (see `bridges.marian_import`) to a run, and returns its folder.
+    """Converts a Marian model to a run (see `bridges.marian_import`); returns the run's folder.
 
     Args:
-      output: the run's new folder, which is renamed to this path when it is complete.
+      output: the path of the run's new folder, which exists only once the folder is complete.
     """
     folder, output = Path(folder).expanduser(), Path(output).expanduser()
     if os.path.lexists(output):
@@ -103,11 +103,11 @@ def import_marian(folder: str | Path, output: str | Path) -> Path:
 
 
 class LoadedRun(Run):
-    """A trained run in memory.
+    """A run whose trained model is loaded into memory.
 
-    Methods take a list of texts, as strings, and return results in the same order. The result of a
-    text does not depend on the other texts, except for samples, see `generate`. The first texts of
-    each length take a few seconds longer, due to compilation.
+    Methods take a list of strings, and return results in the same order. The result for a text does
+    not depend on the other texts, except when sampling (see `generate`). The first texts of each
+    length take a few seconds longer, due to compilation.
 
     Attributes:
       trained: the model and its variables.
@@ -131,8 +131,8 @@ class LoadedRun(Run):
         around lines are preserved.
 
         Args:
-          num_best: if given, returns a list of up to this many translations for each text, see
-            `Translation`; at most `decode.beam_size`.
+          num_best: if given, a list of up to this many translations (see `Translation`) is
+            returned for each text. The maximum is `decode.beam_size`.
           source_tag: tag to prepend to every text, such as <2de>, if the model uses tags.
         """
         return self._best("translate", texts, num_best, source_tag)
@@ -146,7 +146,7 @@ class LoadedRun(Run):
         """Returns the log-probability of each target given its text, or of each text itself.
 
         Args:
-          targets: translations of the texts, which only translation models need and accept.
+          targets: translations of the texts; required for translation models, rejected for others.
           source_tag: see `translate`.
         """
         operation, texts = self.operation("score"), _list_of_texts(texts)
@@ -190,7 +190,7 @@ class LoadedRun(Run):
         return {name: value for name, value in scores.items() if name not in ("counts", "texts")}
 
     def caption(self, pictures: Iterable[str], num_best: int | None = None) -> list[Any]:
-        """Returns a caption of each image, given the names of the image files.
+        """Returns a caption for each image, given the names of the image files.
 
         Args:
           num_best: see `translate`.
@@ -198,14 +198,14 @@ class LoadedRun(Run):
         return self._best("caption", pictures, num_best)
 
     def generate(self, prompts: Iterable[str], num_best: int | None = None) -> list[Any]:
-        """Returns each prompt with its continuation, see `decode.search` and the keys after it.
+        """Returns each prompt with its continuation; see `decode.search` and the keys after it.
 
-        Generation is deterministic for a given `decode.seed`. A sample depends on its prompt and on
-        the position of the prompt in the list.
+        Generation is deterministic for a given `decode.seed`. A sampled continuation depends
+        on its prompt and on the position of the prompt in the list.
 
         Args:
-          num_best: if given, returns this many continuations of each prompt, see `Continuation`.
-            The score of a sample is None. Beam search may find fewer continuations, all distinct.
+          num_best: if given, this many continuations (see `Continuation`) are returned for each
+            prompt. Samples have the score None. Beam search may find fewer, but all are distinct.
         """
         return self._best("generate", prompts, num_best)
 
@@ -213,8 +213,8 @@ class LoadedRun(Run):
         """Returns the most probable class of each text, or '' for a blank text.
 
         Args:
-          num_best: if given, returns a list of up to this many most probable classes for each text,
-            see `Prediction`.
+          num_best: if given, a list of up to this many most probable classes (see `Prediction`) is
+            returned for each text.
         """
         return self._best("classify", texts, num_best)
 
@@ -242,7 +242,7 @@ class LoadedRun(Run):
         return attention
 
     def export(self, format: str, folder: str | Path) -> Path:
-        """Exports the run in a format of `bridges.formats` with a model card; returns the folder.
+        """Exports the model and a model card in a format of `bridges.formats`; returns the folder.
 
         Args:
           folder: the folder to create.

@@ -15,7 +15,7 @@ import numpy as np
 from transformer.files import SEAL, naming, parse_json, seal_of, write_arrays, write_bytes
 
 SNAPSHOTS = "attention_snapshots"  # subfolder of a run's folder
-# Files of metrics and of TensorBoard events; a timestamp is appended to the second name.
+# Files of metrics and TensorBoard events; time and host are appended to the second name.
 METRICS, EVENTS = "metrics.jsonl", "events.out.tfevents"
 BOARD_VERSION = "brain.Event:2"  # version of TensorBoard's event format
 
@@ -82,7 +82,7 @@ class MetricsWriter:
         self._board = _Board(workdir, purge_step=step + 1)
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
-        """Writes the values of one step; in JSON, nonfinite values become null."""
+        """Writes the values of one step; nonfinite values become null in JSON."""
         finite = {k: v if math.isfinite(v) else None for k, v in values.items()}
         line = {"step": step, "split": split, **finite}
         with naming(self._path), self._path.open("a") as file:

@@ -1,4 +1,4 @@
-"""Access to a run's folder and to the state of its training and scoring.
+"""Access to a run's folder and to the stage of its training and evaluation.
 
 Reading a damaged JSON file in the folder raises UserError with a suggested fix.
 """
@@ -27,7 +27,7 @@ from transformer.runs.workdir import check_folder, load_config, newest_step
 
 CHECKPOINTS, RESULTS, REPORT = "checkpoints", "results.json", "report.html"
 RUN = "run.json"  # data recorded before training, see `read_run`
-SCORES = "scores.npz"  # statistics of each text of the test set, for each metric
+SCORES = "scores.npz"  # for each metric, the statistics of each text of the test set
 FILE_DIGESTS = "files"  # key in the results: digests of the scored texts, keyed by file name
 # Required keys, which files from other programs may lack; modified files have an invalid seal.
 RESULTS_SHAPE = {"step": int, "averaged_steps": [int], "parameters": int, "wall_seconds": float}
@@ -51,11 +51,11 @@ class State(enum.IntEnum):
 class RunProgress:
     """The progress of a run besides its training state, saved with every checkpoint.
 
-    `seconds` is the total time, and `training_seconds` the time of training steps. `line_*` cover
-    the steps since the last log line; `line_sums` (see `metrics.tokens.to_list`) is filled before a
-    save. `best` and `best_loss` are the metric and the loss of the best evaluation, `last` is the
-    newest metric value, and `lowest_loss` the lowest loss so far. `text_digest` is the digest of
-    the training data, or '' in older runs.
+    `seconds` is the total time, and `training_seconds` is the time of training steps. The `line_*`
+    fields cover the steps since the last log line; `line_sums` (see `metrics.tokens.to_list`) is
+    filled before a save. `best` and `best_loss` are the metric and the loss of the best evaluation,
+    `last` is the newest metric value, and `lowest_loss` is the lowest loss so far. `text_digest` is
+    the digest of the training data, or '' in older runs.
     """
 
     fingerprint: str
@@ -74,7 +74,7 @@ class RunProgress:
     text_digest: str = ""
 
     def record(self, step: int, metric: str, numbers: Mapping[str, float]) -> None:
-        """Records an evaluation; equal or zero scores use no patience if the loss improves."""
+        """Records an evaluation; zero or unchanged scores use no patience if the loss improves."""
         value, loss = numbers[metric], numbers.get("loss", math.nan)
         best = rank({"loss": self.best_loss, metric: self.best or 0.0}, metric)
         if self.best is None or rank(numbers, metric) > best:
@@ -89,7 +89,7 @@ class RunProgress:
 
         Args:
           settings: the run's `config.train`.
-          last_step: see `total_steps`.
+          last_step: the result of `total_steps`.
         """
         if step >= last_step:
             key = "epochs" if last_step < settings.steps else "steps"
@@ -116,7 +116,7 @@ class TrainedRun(Generic[PredictorT]):
     Attributes:
       predictor: the model without its parameters.
       variables: the model's variables, `{"params": ...}`.
-      steps: steps of the checkpoints over which the parameters are averaged, often a single one.
+      steps: steps of the checkpoints over which the parameters are averaged, often a single step.
       progress: the progress of the run (see `RunProgress`), or {} if it is unknown.
     """
 
@@ -130,7 +130,7 @@ class Run:
     """A run's folder, and the config with which the run is trained or used.
 
     Attributes:
-      config: by default the folder's config; commands may override inference and scoring.
+      config: by default the folder's config; commands may override inference and evaluation keys.
       epoch_length: number of batches per epoch, or None to read it from the folder.
     """
 
@@ -209,14 +209,14 @@ class Run:
             (self.folder / name).unlink(missing_ok=True)
 
     def claim(self) -> None:
-        """Writes the config to the folder, which turns it into a run's folder."""
+        """Makes the folder a run's folder by writing the config to it."""
         self.check_same(training=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         variants.save(self.folder, self.config.to_dict())
         write_json(self.folder / "config.json", self.config.to_dict())
 
     def check_same(self, training: bool = False) -> None:
-        """Raises UserError if the folder has a run with a different config, or a link out of it.
+        """Raises UserError if the folder has a run of another config, or a link that leads outside.
 
         Args:
           training: whether data paths and implementation settings must also match.
@@ -239,7 +239,7 @@ class Run:
             )
 
     def _comparable(self, training: bool) -> dict[str, Any]:
-        """Returns the config values that must match the folder's config, see `check_same`."""
+        """Returns the config values that must match the folder's config; see `check_same`."""
         free = {*having(*FREE)} if training else {*having(*FREE, "implementation", "path")}
         values = {key: value for key, value in flatten(self.config).items() if key not in free}
         values["data.corpora"] = [
@@ -272,7 +272,7 @@ class Run:
         return TrainedRun(predictor, {"params": on_all_devices(params)}, used, progress)
 
 
-# -- its JSON files
+# -- the JSON files of a run
 
 
 def read_results(path: Path) -> dict[str, Any] | None:
@@ -286,7 +286,7 @@ def read_results(path: Path) -> dict[str, Any] | None:
 
 
 def known_results(folder: Path) -> dict[str, Any]:
-    """Returns the scores of a run, which must have been scored, see `read_results`."""
+    """Returns the scores of a run that must have been scored; see `read_results`."""
     results = read_results(folder / RESULTS)
     assert results is not None, f"{folder} is not scored"
     return results
@@ -303,13 +303,13 @@ def damaged_text(place: Path, results: Mapping[str, Any]) -> str:
 def read_run(folder: Path) -> dict[str, Any]:
     """Returns the data that a run recorded before training, or {} if the folder has no record.
 
-    `data` contains the statistics of the training data, see `Task.data_summary`. `environment`
-    describes the run's last start, see `environment.record`. `init_from` describes the run that the
-    weights come from: its `folder` and the `steps` of the checkpoints; the numbers of `parameters`,
-    and of `loaded` and `frozen` ones; the names of `new` ones; for each of `tables` with different
-    tokens, the numbers of rows `carried` and `new`; and, if all parameters were loaded, `scores`
-    before the training: the `search` settings, and `splits`. `vectors` describes the initial word
-    vectors for each side: the `file`, its `sha256`, and the number of `tokens` found in it.
+    `data` contains the statistics of the training data; see `Task.data_summary`. `environment`
+    describes the run's last start; see `environment.record`. `init_from` describes the run that the
+    weights come from: its `folder` and the `steps` of the checkpoints. It also has the numbers of
+    all `parameters`, of `loaded` and of `frozen` ones; the names of `new` ones; and the numbers of
+    `carried` and `new` rows of each of the `tables` whose tokens differ. If all parameters were
+    loaded, `scores` has the scores before training: the `search` settings, and `splits`. `vectors`
+    describes the word vectors of each side: the `file`, its `sha256`, and the `tokens` found in it.
     """
     path, fix = folder / RUN, "restore it, or delete it; then reports lack text and environment"
     return read_json(path, RUN_SHAPE, fix) if path.exists() else {}
@@ -321,10 +321,10 @@ def record_run(folder: Path, **parts: Any) -> None:
 
 
 def first_scores(start: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """Returns the scores of the initial weights that came from another run, keyed by split.
+    """Returns the scores of initial weights that come from another run, keyed by split.
 
     Args:
-      start: the entry `init_from` of the record, see `read_run`.
+      start: the `init_from` entry of the record; see `read_run`.
     """
     return (start or {}).get("scores", {}).get("splits", {})
 

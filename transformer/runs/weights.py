@@ -1,6 +1,6 @@
 """The weights used for inference: one checkpoint or the mean of several, stored in one file.
 
-After training, the best checkpoint is compared on validation with the mean of the last few
+After training, the best checkpoint is compared on validation data with the mean of the last few
 checkpoints and the mean of the last few up to the best. The choice is saved in the run's folder and
 used by every mode. The weights are saved in `weights.safetensors`, so inference reads no
 checkpoints. The arrays are named after the parameters, such as
@@ -51,7 +51,7 @@ def candidates(scores: Mapping[int, tuple[float, float]], average: int) -> dict[
     """Returns the checkpoint steps of each distinct candidate, keyed by its kind.
 
     Args:
-      scores: sort keys of all evaluated checkpoints in ascending order of steps, see `rank`.
+      scores: sort keys (see `rank`) of all evaluated checkpoints, in ascending order of steps.
       average: the number of checkpoints to average.
     """
     evaluated, best = list(scores), max(scores, key=scores.__getitem__)
@@ -65,7 +65,7 @@ def candidates(scores: Mapping[int, tuple[float, float]], average: int) -> dict[
 
 
 class Weights:
-    """The weights of the run in a folder, and the rule in the config that selects them."""
+    """The weights of a run, and the rule in the run's config that selects them."""
 
     def __init__(self, folder: Path, config: ConfigDict):
         self.folder, self.metric = folder, config.train.best_metric
@@ -75,20 +75,20 @@ class Weights:
             "metric": self.metric,
         }
         self.is_compared = self.rule["rule"] == "auto" and self.rule["average"] > 1
-        # JSON data of the model settings, which with the tokenizers determine the weight shapes.
+        # The model settings as JSON data. With the tokenizers, they determine the weight shapes.
         self.model = json.loads(json.dumps(config.model.to_dict()))
 
     def choose(self, task: Any, keep: bool = True) -> dict[str, Any]:
-        """Chooses the weights of a trained run, scores candidates if needed, and logs the choice.
+        """Chooses the weights of a run, scores candidates if needed, and logs the choice.
 
-        If the saved choice still fits the run, it is reused; stored weights need no checkpoint.
+        If the saved choice is still valid, it is reused, and stored weights need no checkpoint.
 
         Args:
           keep: whether to save the choice and the weights in the run's folder for other modes; if
             False, the best checkpoint is scored again, since settings may differ from training.
 
         Returns:
-          The `steps` of the checkpoints, `rule` and `average` from the config, `metric`,
+          A dict: the `steps` of the checkpoints, `rule` and `average` from the config, `metric`,
           `newest_step`, and the compared `candidates`, [{"what", "steps", "score"}, ...].
         """
         with self._checkpoints() as checkpoints:
@@ -106,7 +106,7 @@ class Weights:
         return choice
 
     def store(self, weights: Any, progress: Any, choice: Any = None) -> None:
-        """Writes the weights and their choice, which for imported weights is step 0."""
+        """Writes the weights and the choice; the default, step 0, is for imported weights."""
         choice = choice or {**self.rule, "newest_step": 0, "steps": [0], "candidates": []}
         arrays = {name: np.asarray(x) for name, x in named_leaves(weights).items()}
         data = safetensors.numpy.save(arrays)
@@ -127,7 +127,7 @@ class Weights:
         If the weights file is valid, no checkpoint is needed.
 
         Args:
-          template: returns the shapes and dtypes of the weights; called only if needed.
+          template: returns the shapes and dtypes of the weights; it is called only if needed.
           fingerprint: the expected fingerprint of the tokenizers in the run's progress.
           steps: steps of the checkpoints to use instead of the saved choice.
         """
@@ -197,7 +197,7 @@ class Weights:
         return f"the choice of weights in {path} no longer fits the run"
 
     def _by_rule(self, checkpoints: Checkpoints) -> list[int]:
-        """Returns the steps that the config specifies, or the best step for a comparison."""
+        """Returns the steps that the rule selects; a rule that compares selects the best step."""
         steps, scores = checkpoints.steps(), checkpoints.scores()
         if self.rule["rule"] == "last" or not scores:
             return steps[-1:]
@@ -206,10 +206,10 @@ class Weights:
         return [max(scores, key=scores.__getitem__)]
 
     def _compare(self, task: Any, checkpoints: Checkpoints, recorded: bool) -> dict[str, Any]:
-        """Scores the candidates on validation as during training, and returns the choice.
+        """Scores the candidates on validation data as during training, and returns the choice.
 
         Args:
-          recorded: whether the best checkpoint's recorded scores used the current settings.
+          recorded: whether the best checkpoint's scores were recorded with the current settings.
         """
         metric, template = self.metric, task.predictor.param_shapes()
         sign = 1.0 if find(metric).higher_is_better else -1.0

@@ -22,7 +22,7 @@ from transformer.metrics.registry import rank
 # modifies them. Training with linked checkpoints therefore requires a flag.
 MAY_BE_LINKED, LINK_FLAG = "checkpoints", "linked_checkpoints"
 EVALUATIONS = "evaluations"  # subfolder for all scores except the run's own results
-# Required keys of a run's config. Other missing keys are newer than the run, and get defaults.
+# Required keys of a run's config. Other missing keys are newer than the run and get defaults.
 ESSENTIAL = {"task": str, "model": dict, "data": dict, "tokenizer": dict}
 COMMAND = "sweep.json"  # file with the command of a sweep, see `experiments.sweep.trial_configs`
 
@@ -62,7 +62,7 @@ def check_folder(folder: Path, linked: bool = True) -> None:
     """Raises UserError if a symbolic link leads out of a run's or a sweep's folder.
 
     Such a link could cause files elsewhere to be read or written. The folder itself may be a link,
-    and so may a run's `checkpoints`. Pipes and devices are also rejected, since opening may block.
+    and so may a run's `checkpoints`. Pipes and devices are rejected, since opening them may block.
 
     Args:
       linked: whether `checkpoints` may be a link out of the folder.
@@ -98,7 +98,7 @@ def load_config(folder: Path) -> ConfigDict:
 
 
 def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
-    """Returns the complete and validated form of a config that was saved as JSON.
+    """Completes and validates a config that was saved as JSON.
 
     Args:
       path: the file of the config, for the error message.
@@ -107,7 +107,7 @@ def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
     try:
         config = complete(ConfigDict(saved))
         check(config)
-    except (ValueError, AttributeError, UserError) as error:  # ConfigDict's own errors, too
+    except (ValueError, AttributeError, UserError) as error:  # including ConfigDict's own errors
         raise UserError(f"{path} cannot be read ({error}): {fix}") from None
     return config
 
@@ -116,7 +116,7 @@ def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
 
 
 class Trial(NamedTuple):
-    """A trial of a sweep: its folder, named by the trial number, its settings and its score."""
+    """A trial of a sweep, with its settings and score; the folder is named by trial number."""
 
     folder: Path
     settings: dict[str, Any]
@@ -130,7 +130,7 @@ class Trial(NamedTuple):
 
 
 def find_trials(folder: Path) -> list[Trial]:
-    """Returns a sweep's trials, best validation score first, or [] if the folder is a run's.
+    """Returns a sweep's trials, from the best validation score to the worst, or [] for a run.
 
     Trials without a readable config are skipped.
     """
@@ -157,7 +157,7 @@ def is_sweep(folder: Path) -> bool:
 
 
 def refuse_sweep(folder: Path) -> None:
-    """Raises UserError with the best trial's folder if the folder contains a sweep, not a run."""
+    """Raises UserError, which names the best trial, if the folder contains a sweep, not a run."""
     command = _read_object(folder / COMMAND, {"command": str}).get("command")
     trials = find_trials(folder)
     if not trials and not command:
@@ -171,7 +171,7 @@ def refuse_sweep(folder: Path) -> None:
 
 
 def _read_object(path: Path, shape: Any) -> dict[str, Any]:
-    """Returns the content of a JSON file, or {} if it is missing, damaged, or of another shape."""
+    """Returns the object in a JSON file, or {} if the file is missing or does not match `shape`."""
     try:
         content, wrong = parse_json(read_file(path), shape)
     except OSError:

@@ -35,15 +35,15 @@ class Task(abc.ABC):
 
     Args:
       config: the experiment's config.
-      like: another task; its `text` is reused if its config specifies the same data.
-      folder: the run's folder; its tokenizers are reused if they were trained on the same corpus.
+      like: another task, whose `text` is reused if both configs specify the same data.
+      folder: the run's folder, whose tokenizers are reused if trained on the same corpus.
 
     Attributes:
-      text: the training data and the held-out data; after `from_folder`, only the latter.
-      plan: all training batches, indexed by number.
+      text: the training data and the held-out data; after `from_folder`, only held-out data.
+      plan: all training batches, indexed by batch number.
     """
 
-    # Properties of a task, so that other code does not depend on its name.
+    # Properties of a task, so that other code does not depend on the task's name.
     reads: ClassVar[str]  # PAIRS, DOCUMENTS, LABELLED or PICTURES
     label_type: ClassVar[str] = ""  # type of image labels
     sources: ClassVar[Collection[str]]  # allowed values of `data.source`
@@ -81,8 +81,8 @@ class Task(abc.ABC):
         opened, and `plan`, `describe` and `data_summary` are not available.
 
         Args:
-          given: data to evaluate instead of the held-out data, as the only split, "test"; see
-            `make_given_text` of each task.
+          given: data to evaluate instead of the held-out data. It becomes the only split, "test";
+            see `make_given_text`.
         """
         task = cls.without_text(config)
         task.predictor = task.load(folder)
@@ -119,7 +119,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def read_kept_text(self, folder: Path) -> Any:
-        """Returns `text` with the held-out data in a run's folder."""
+        """Returns `text` with the held-out data that is stored in a run's folder."""
 
     @abc.abstractmethod
     def make_given_text(self, folder: Path, given: Any) -> Any:
@@ -135,7 +135,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def load(self, folder: Path) -> Predictor:
-        """Loads the model of a run's folder; the parameters are loaded from checkpoints."""
+        """Loads a run's model without the parameters, which are stored separately."""
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def save_assets(self, workdir: Path) -> None:
-        """Writes all files besides checkpoints that a trained run needs, such as tokenizers."""
+        """Writes all files except checkpoints that a trained model needs, such as tokenizers."""
 
     def fingerprint(self) -> str:
         """Returns the digest of the tokenizers and class names, which a checkpoint must match."""
@@ -156,7 +156,7 @@ class Task(abc.ABC):
 
     @property
     def train_tokens(self) -> dict[str, int]:
-        """Number of training tokens for each side, without begin and end tokens."""
+        """The number of training tokens on each side, without begin and end tokens."""
         return {"text": len(self.text.train.store.tokens)}
 
     def notes(self) -> list[str]:
@@ -192,15 +192,15 @@ class Task(abc.ABC):
         The keys are `splits` {name: {unit: number}}; `oov_rate` of the training tokens;
         `vocabulary` {side or "all": size}; `batches_per_epoch`; `shapes`, the batch shapes
         [[rows, tokens], ...]; and for some tasks `cleaning` {"read", "kept", "dropped": {reason:
-        number}}, `corpora` {name: the same and "drawn", the pairs sampled per epoch},
-        `padding_fraction`, and `preview`, tokens {side: tokens} of some training examples.
+        number}}, `corpora` {name: `cleaning` of this corpus, and "drawn", pairs sampled per epoch},
+        `padding_fraction`, and `preview`, some training examples as [{side: tokens}, ...].
         """
 
     # -- training
 
     @property
     def d_model(self) -> int:
-        """The model width, for the Noam learning rate schedule."""
+        """The embedding dimension, which the Noam learning rate schedule uses."""
         return self.config.model.d_model
 
     def draw_params(self, key: Array) -> Params:
@@ -220,7 +220,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def loss(self, params: Params, batch: Any, hparams: dict, key: Array) -> TokenSums:
-        """Returns the training loss of a batch with dropout, as sums over its tokens."""
+        """Returns the training loss of a batch, with dropout, as sums over the tokens."""
 
     # -- scores
 
@@ -239,9 +239,9 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def held_out_batches(self, split: str) -> Iterator[Any]:
-        """Yields all batches of a split; they have a small set of static shapes.
+        """Yields all batches of a split, which have a small number of static shapes.
 
-        The first axis of each leaf is the batch axis; its rows are independent of each other.
+        The first axis of each leaf is the batch axis; the examples are independent of each other.
         """
 
     @abc.abstractmethod
@@ -255,7 +255,7 @@ class Task(abc.ABC):
     @functools.cached_property
     @abc.abstractmethod
     def head_snapshot(self) -> HeadSnapshots:
-        """Computes attention snapshots for texts spread over the validation set."""
+        """A function that computes attention snapshots of texts spread over the validation set."""
 
 
 class TokenTask(Task):
@@ -286,7 +286,7 @@ class TokenTask(Task):
     def with_intervals(
         self, scores: dict[str, Any], variables: Variables, split: str
     ) -> dict[str, Any]:
-        """Returns the scores of a split with added `loss_intervals` over its rows."""
+        """Returns the scores of a split, with confidence intervals from `loss_intervals`."""
         batches = self.held_out_batches(split)
         nll, tokens = map(
             np.concatenate, zip(*self.predictor.row_sums(variables, batches), strict=True)
@@ -319,7 +319,7 @@ def terms_of(hparams: dict[str, Any]) -> dict[str, Any]:
 def text_of(config: ConfigDict) -> dict[str, Any]:
     """Returns the config settings that determine the data."""
     tokenizer = {**config.tokenizer.to_dict(), "initial_folder": initial_folder(config)}
-    model, start = config.model, config.train.init_from  # its training pairs are never held out
+    model, start = config.model, config.train.init_from  # it affects which pairs are held out
     look = model.patch_size, model.picture_size, model.picture_channels
     data = config.data.to_dict()
     return {"data": data, "look": look, "tokenizer": tokenizer, "init_from": start}

@@ -70,9 +70,9 @@ class CaptionCorpus:
 
 
 class CaptionTask(TranslationTask):
-    """Trains and evaluates a captioning model; a pair has an image name and its captions.
+    """Trains and evaluates a captioning model; a pair has an image name and the captions.
 
-    A generated caption is scored against all references; the loss includes each reference.
+    A generated caption is scored against all references, and the loss includes each reference.
     """
 
     noun, model_noun, invitation = "picture", "captioner", "Drop a picture"

@@ -56,7 +56,7 @@ MIN_PROBABILITY = np.finfo(np.float32).tiny
 
 
 class LabelledText(NamedTuple):
-    """Held-out texts or images with their labels, all splits encoded, and the tokenizer.
+    """Held-out texts or images with their labels, the encoded splits, and the tokenizer.
 
     If a run's folder is loaded, `train` and `source` are None, and `class_weights` are set.
     """
@@ -161,7 +161,7 @@ class ClassificationTask(Task):
 
     @functools.cached_property
     def class_weights(self) -> Float[np.ndarray, "C"]:
-        """The loss weight of each class; their mean over the training texts is one."""
+        """The loss weight of each class; the mean weight of the training texts is one."""
         if self.text.class_weights is not None:
             return self.text.class_weights
         counts = np.bincount(self.text.train.labels, minlength=len(self.text.labels))
@@ -192,9 +192,9 @@ class ClassificationTask(Task):
         return class_cross_entropy(logits, labels, weights, hparams["label_smoothing"], terms)
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
-        """Returns the scores of a split, see `metrics.classification.class_scores`.
+        """Returns the scores of a split; see `metrics.classification.class_scores`.
 
-        `loss` is the class-weighted nll. If the texts of a data set are of different kinds,
+        `loss` is the class-weighted nll. If the data set has several kinds of texts,
         `accuracy_<kind>` is the accuracy for each kind.
         """
         variables = {"params": params}
@@ -266,11 +266,11 @@ class ClassificationTask(Task):
 
     @property
     def reading(self) -> str:
-        """The settings for reading texts, which are part of the signature of scores."""
+        """The part of the score signature that describes how texts are read."""
         return f"max_tokens:{self.config.data.max_tokens}"
 
     def _prediction_lines(self, split: str, probabilities: Float[np.ndarray, "N C"]) -> list[str]:
-        """Returns tab-separated lines: true label, predicted label, its probability, and text."""
+        """Returns tab-separated lines: true and predicted label, predicted probability, text."""
         labels = self.text.labels
         return [
             "\t".join(
@@ -316,7 +316,7 @@ class ClassificationTask(Task):
         }
 
     def _preview(self) -> list[dict[str, str]]:
-        """Returns the first tokens of the first training texts, and their classes."""
+        """Returns the class and the first tokens of each of the first training texts."""
         texts = self.text.train
         return [
             {

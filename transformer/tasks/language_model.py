@@ -41,12 +41,12 @@ from transformer.tasks.base import (
 
 logger = logging.getLogger(__name__)
 
-PIECES = 200  # maximum number of chunks per split for stored log-probabilities
+PIECES = 200  # maximum number of chunks per split whose log-probabilities are stored
 LINE_END = re.compile(r"\r\n?|\n")
 
 
 class LanguageText(NamedTuple):
-    """The held-out documents, all splits as tokens, and the tokenizer.
+    """The held-out documents, the tokenised splits, and the tokenizer.
 
     If a run's folder is loaded, `train` is None, and the documents need not be saved again.
     """
@@ -129,16 +129,16 @@ class LanguageModelTask(TokenTask):
 
     @property
     def _rows_at_once(self) -> int:
-        """Batch size for held-out data, and maximum batch size for training."""
+        """The batch size for held-out data, which is the maximum batch size for training."""
         return max(1, self.config.data.batch_tokens // self.config.data.context)
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns the scores over the whole text of a split; see `scores_of`.
 
-        Documents are read from their start. A document that exceeds the context length is split
-        into chunks, which are scored without the preceding text. For some chunks, final scores also
-        include the log-probability in nats, the number of tokens, the number of bytes, the text and
-        the `counts`.
+        Each document is read from the start. A document that exceeds the context length is split
+        into chunks, which are scored without the preceding text. For some chunks, final scores
+        also include the log-probability in nats, the number of tokens, the number of bytes, the
+        text and the `counts`.
         """
         variables = {"params": params}
         [sums] = self.split_sums(variables, split, stacked=False)
@@ -160,7 +160,7 @@ class LanguageModelTask(TokenTask):
 
     @functools.cached_property
     def head_snapshot(self) -> HeadSnapshots:
-        """Computes snapshots for validation rows; attention maps cover a row's first tokens."""
+        """Computes snapshots of validation sequences; maps cover the first tokens of a sequence."""
         attend, settings = self.predictor.batch_attention, self.config.evaluate
         data, model = self.config.data, self.config.model
         text, context = self.text.held_out["validation"], data.context
@@ -194,7 +194,7 @@ class LanguageModelTask(TokenTask):
         total = sum(float(batch.nll) for batch in sums)
         text = self.text.held_out[split]
         data, eos = self.config.data, "no" if text.whole else "yes"
-        # Rows do not overlap.
+        # The stride equals the context, since rows do not overlap.
         cut = f"eos:{eos}|context:{data.context}|stride:{data.context}|documents:{data.documents}"
         digest = self.text.tokenizer.digest
         return {

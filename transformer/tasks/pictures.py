@@ -147,7 +147,7 @@ class PictureTask(ClassificationTask):
         `pointing` [layers][heads] is the fraction of items with boxes in which the attention of the
         class token points at a box (see `analysis.pointing`). `overlap` is the mean intersection
         over union. `pointing_accuracy` and `pointing_overlap` are the values of the head with the
-        best validation `pointing`; `pointing_head` is its layer and head number, from one.
+        best validation `pointing`; `pointing_head` is [layer, head], counted from one.
         """
         scores = super().evaluate(params, split, final)
         variables = {"params": params}
@@ -207,7 +207,7 @@ class PictureTask(ClassificationTask):
 
 
 class QuestionTask(PictureTask):
-    """Trains and evaluates visual question answering; an answer is a class."""
+    """Trains and evaluates a visual question answering model, whose classes are the answers."""
 
     unit, noun = "questions", "question"
     model_noun, invitation = "model of pictures and questions", "Ask about a picture"
@@ -217,7 +217,7 @@ class QuestionTask(PictureTask):
 def make_picture_network(
     model: ConfigDict, vocab_size: int, num_classes: int, words: int = 0
 ) -> tuple[Network, ModelConfig]:
-    """Returns the network for `config.model`, and the config of its encoder or of the baseline.
+    """Returns the network for `config.model`, and the `ModelConfig` of the encoder or baseline.
 
     Each image is followed by a question of at most `words` tokens.
     """
@@ -235,7 +235,7 @@ def make_picture_network(
 
 
 def read_held_out(folder: Path, labels: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-    """Yields a run's held-out items, then their pixels, keyed by split; captions have no labels."""
+    """Yields a run's held-out items, then the pixels, keyed by split; captions need no `labels`."""
     splits = {s: held_out.read_pictures(folder, s, labels) for s in SCORED_SPLITS}
     return ({s: each[i] for s, each in splits.items()} for i in (0, 1))
 

@@ -46,8 +46,8 @@ logger = logging.getLogger(__name__)
 class TranslationText(NamedTuple):
     """The sentence pairs of each split, and the tokenised corpus (None if a run is loaded).
 
-    `earlier` has the hashes of the training pairs of earlier runs that this run continues, if any.
-    `split` is a function that splits a line, given its line number, into segments to translate.
+    `earlier` has hashes of pairs that the runs of `train.init_from` were trained on, or is None.
+    `split` is a function that splits a line, given the line number, into segments to translate.
     """
 
     pairs: Mapping[str, Iterable[Pair]]
@@ -70,7 +70,7 @@ class TranslationTask(TokenTask):
     predictor: Translator
     plan: BatchPlan
     plan_type: ClassVar[type[BatchPlan]] = BatchPlan
-    loss_references: ClassVar[str] = "first"  # references in the loss, for the signature
+    loss_references: ClassVar[str] = "first"  # which references the loss uses, for the signature
 
     def read_text(self, folder: Path | None) -> TranslationText:
         pair_scores.check_scores(self.config.evaluate)
@@ -90,7 +90,7 @@ class TranslationTask(TokenTask):
         return TranslationText(pairs, None)
 
     def make_given_text(self, folder: Path, given: Sequence[Pair]) -> TranslationText:
-        """Returns `text` with "test" pairs; warns about truncated pairs and training pairs."""
+        """Returns `text` with "test" pairs; warns if pairs are truncated or used in training."""
         pair_scores.check_scores(self.config.evaluate)
         tags = Tagger(self.config.data, None)
         untagged = [pair._replace(source=tags.split(pair.source)[1]) for pair in given]
@@ -106,9 +106,9 @@ class TranslationTask(TokenTask):
         return TranslationText({"test": given}, None, split=split)
 
     def _parts(self, split: str) -> list[str]:
-        """Returns the names of the per-corpus subsets of a split, or the split if it has none."""
+        """Returns the names of a split's per-corpus subsets, or the split's name if it has none."""
         parts = parts_of(self.config.data, split)
-        return parts if parts[0] in self.text.pairs else [split]  # for a given text
+        return parts if parts[0] in self.text.pairs else [split]  # the latter for users' texts
 
     def text_digest(self) -> str:
         return self.text.corpus.arrays_digest if self.text.corpus else ""
@@ -150,12 +150,12 @@ class TranslationTask(TokenTask):
         return mix(sizes, [corpus.weight for corpus in corpora_of(data)], data.temperature)
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
-        """Returns loss, perplexity and accuracy on the references, and BLEU of translations.
+        """Returns loss, perplexity and accuracy of the references, and BLEU of the translations.
 
         If `data.length_generalization_size` is set, there is a split "length_generalization".
 
         Final scores also include the translations with their log-probabilities in nats and token
-        counts, in the format of the mode `score`. The token counts are those of the search.
+        counts, in the format of the `score` mode. Tokens are counted as in the search.
 
         Final scores of the test set also include `parts`: the final scores of each corpus if there
         are several, and of perturbed copies of `evaluate.perturbed_sentences` pairs.
@@ -183,7 +183,7 @@ class TranslationTask(TokenTask):
     def _perturbed_scores(
         self, variables: Variables, pairs: list[Pair], best: list[list[Translation]]
     ) -> dict[str, Any]:
-        """Scores perturbed copies of the test set; `best` has the unperturbed translations."""
+        """Scores perturbed copies of the test set; `best` has translations of the original."""
         size = self.config.evaluate.perturbed_sentences
         if not size or any(pair.further for pair in pairs):
             return {}  # a copied name might replace different words in the references
@@ -215,7 +215,7 @@ class TranslationTask(TokenTask):
         return [[next(translations)[0] for _ in parts] for parts in segments]
 
     def _limits(self, pairs: Sequence[Pair]) -> list[int]:
-        """Returns length limits for training, since new models rarely generate end-of-sentence."""
+        """Returns length limits for early training, when models rarely generate end-of-sentence."""
         longest = [max(pair.references, key=len) for pair in pairs]
         encoded = self.predictor.target_tokenizer.encode(longest)
         return [len(ids) * 3 // 2 + 5 for ids in encoded]
@@ -250,7 +250,7 @@ class TranslationTask(TokenTask):
 
     @property
     def max_tokens(self) -> int:
-        """The maximum tokens per side of a training pair, including end-of-sentence."""
+        """The maximum number of tokens per side of a training pair, with end-of-sentence."""
         return self.config.data.max_tokens
 
     def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
@@ -269,7 +269,7 @@ class TranslationTask(TokenTask):
     def decoded_pairs(self, split: str, final: bool) -> list[Pair]:
         """Returns the pairs to decode; evaluations during training decode only the first pairs.
 
-        With several corpora, these are the first pairs of each corpus, in proportion to its size.
+        With several corpora, each contributes its first pairs, in proportion to its size.
         """
         parts = [list(self.text.pairs[part]) for part in self._parts(split)]
         total = sum(map(len, parts))
@@ -279,7 +279,7 @@ class TranslationTask(TokenTask):
         return [pair for part, count in zip(parts, counts, strict=True) for pair in part[:count]]
 
     def text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
-        """Returns the scores of translations of the pairs; see `pair_scores.text_scores`."""
+        """Returns the scores of the pairs' translations; see `pair_scores.text_scores`."""
         return pair_scores.text_scores(hypotheses, pairs, self.config.evaluate, final)
 
     def loss_pairs(self, split: str) -> list[Pair]:
@@ -358,7 +358,7 @@ def check_vocabularies(model: ConfigDict, joint: bool) -> None:
 def save_tokenizers(workdir: Path, source: Tokenizer, target: Tokenizer) -> None:
     """Writes `tokenizer.model`, or `tokenizer.source.model` and `tokenizer.target.model`.
 
-    Equal models that were trained on different texts get two files: resuming compares origins.
+    Equal models trained on different texts get two files, as a resumed run compares origins.
     """
     joint = (source.model, source.origin) == (target.model, target.origin)
     for name, tokenizer in zip(tokenizer_names(joint), (source, target), strict=False):

@@ -1,6 +1,6 @@
 """Coordination of the processes that train one model together, led by process 0.
 
-All take the same steps. Only the leader logs, evaluates, writes, and decides what comes next. The
+All processes take the same steps. Only the leader logs, evaluates, writes files and decides. The
 others read its decisions from JAX's coordination service, a key-value store that uses no devices.
 """
 
@@ -20,8 +20,8 @@ from transformer.errors import LostError, UserError, one_line, shorten
 from transformer.signals import StoppedError, StopSignals
 
 T = TypeVar("T")
-POLL = 1.0  # timeout of a store query in seconds; Python handles no signals during a query
-KEPT = 1000  # number of decisions kept in the store; no process lags behind by this many
+POLL = 1.0  # timeout of a store query in seconds, during which Python handles no signals
+KEPT = 1000  # number of decisions kept in the store, more than a process can lag behind
 PREPARATION = 86_400.0  # maximum time in seconds for a process to prepare its data
 FAREWELL = 5.0  # maximum time in seconds to wait until all processes have received an error
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's status code for this error
@@ -32,11 +32,11 @@ class Group:
     """The processes of a training run, as seen from one of them; by default, a single process.
 
     Args:
-      deadline: maximum seconds that a process waits for the others between two evaluations.
+      deadline: maximum time in seconds that a process waits for others between two evaluations.
 
     Attributes:
       leads: whether this process is the leader, which logs, evaluates, writes and decides.
-      signals: the signals to this process, or the common signal once all have agreed to stop.
+      signals: the stop signal of this process, or the common one after all have agreed to stop.
     """
 
     def __init__(self, index: int = 0, count: int = 1, deadline: float = math.inf):
@@ -53,7 +53,7 @@ class Group:
         return distributed.global_state.client
 
     def agree(self, decide: Callable[..., T], *arguments: Any) -> T:
-        """Calls `decide` in the leader, and returns its result, a JSON value, in all processes.
+        """Calls `decide` in the leader, and returns the result, a JSON value, in all processes.
 
         An error in the leader is raised in all processes.
         """
@@ -106,7 +106,7 @@ class Group:
         return result
 
     def _tell(self, word: Mapping[str, Any]) -> None:
-        """Sends a `signal` or an `error` of this process to the leader."""
+        """Sends this process's `signal` or `error` to the leader."""
         self._store.key_value_set(f"word/{self.index}", json.dumps(word), allow_overwrite=True)
 
     def _words(self) -> list[dict[str, Any]]:
@@ -140,7 +140,7 @@ class Group:
         self._meet()
 
     def first(self, make: Callable[[], T]) -> T:
-        """Returns the result of `make()`, called first by the leader, which may write files."""
+        """Returns the result of `make()`, which the leader calls first, as it may write files."""
         results: list[T] = []
         self.agree(lambda: results.append(make()))
         if not self.leads:
@@ -177,7 +177,7 @@ class Group:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Context that passes errors on to all processes; raises LostError if one is lost."""
+        """Passes errors in the context on to all processes; raises LostError if one is lost."""
         try:
             yield
         except BaseException as error:
@@ -197,7 +197,7 @@ class Group:
     def _part_with(self, error: str) -> None:
         """Sends an error to the other processes, waits for them briefly, and disconnects."""
         word = json.dumps({"error": one_line(error)})
-        talks = [f"talk/{self._talks}", f"talk/{self._talks + 1}"]  # the first may be set already
+        talks = [f"talk/{self._talks}", f"talk/{self._talks + 1}"]  # the first may already be set
         for name in talks if self.leads else [f"word/{self.index}"]:
             with contextlib.suppress(jax.errors.JaxRuntimeError):
                 self._store.key_value_set(name, word)

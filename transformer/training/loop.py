@@ -28,19 +28,19 @@ logger = logging.getLogger(__name__)
 class Trainer:
     """Trains a single run, or several vmapped runs in one compiled program.
 
-    Each state is first saved and then evaluated, and the evaluation is recorded in its checkpoint.
-    So an interrupted run resumes from its newest checkpoint, and the final result is the same.
+    A state is saved before it is evaluated, and its checkpoint then also records the scores. So an
+    interrupted run resumes from its newest checkpoint, and the final result is the same.
 
-    Vmapped runs take each step together. Each run has its own ordinary folder, and the same result,
-    up to rounding, as if it trained alone. The state of a run that ends early or fails is frozen
+    Vmapped runs take each step together. Each run has its own folder and, up to rounding, the
+    same result as if it were trained alone. The state of a run that ends early or fails is frozen
     while the other runs continue.
 
     Args:
       runs: the runs to train. Vmapped runs share a model, and differ only in values that are
-        arguments of the step; all their tasks were created by `tasks[0].with_config`.
-      devices: the devices to use; by default all.
-      train_step: the step of another trainer whose runs have the same structure; reusing it avoids
-        a second compilation.
+        arguments of the step. Their tasks are created from one task by `with_config`.
+      devices: the devices to use, by default all of them.
+      train_step: the compiled step of runs with the same structure; reusing it avoids a second
+        compilation.
       snapshots: whether each evaluation of a single run also writes an attention snapshot.
       group: the processes that train the run; each process creates its own trainer.
 
@@ -82,7 +82,7 @@ class Trainer:
         return self.group.signals.received
 
     def fresh_state(self) -> TrainState:
-        """Returns the initial states of all runs, which are determined by their seeds."""
+        """Returns the initial states of all runs; each is determined by the run's seed."""
         return self.placement.put([run.fresh_state() for run in self.runs])
 
     def run(self) -> bool:
@@ -145,7 +145,7 @@ class Trainer:
     def _loop(
         self, state: TrainState, step: int, coming: Iterator[tuple[Any, Future[Any]]]
     ) -> bool:
-        """Trains until the end or a signal, and returns whether the training was completed."""
+        """Trains until the runs end or a signal arrives; returns whether training was completed."""
         lead = self.runs[0]
         self._since = time.monotonic()  # start of the time that `_spend` has not counted yet
         with Progress(lead.total_steps, step, lead.task.unit) as self._progress:
@@ -153,7 +153,7 @@ class Trainer:
                 if not step and self.on_start:
                     start = functools.partial(self.on_start, self.placement.whole(state.params))
                     self.group.agree_or_stop(self._work, "evaluation of the first weights", start)
-                    del start  # frees its parameters, which may be a copy
+                    del start  # frees the parameters, which may be a copy
                 while self._decide(state, step):
                     batch, ready = next(coming)
                     self.group.begin(self._await, ready)
@@ -171,7 +171,7 @@ class Trainer:
         return self._say_end(state, step)
 
     def _decide(self, state: TrainState, step: int) -> bool:
-        """Logs, saves and evaluates if due, and returns whether any run takes another step."""
+        """Logs, saves and evaluates when scheduled; returns whether any run has steps remaining."""
         if self.group.count > 1 and not self.runs[0].may_decide(step):
             return True
         due, to_save, others = self.group.agree_or_stop(self._plan, state, step)
@@ -186,15 +186,15 @@ class Trainer:
         return bool(others)
 
     def _plan(self, state: TrainState, step: int) -> tuple[list[int], list[int], list[int]]:
-        """Writes a log line if one is due, and returns the indices of three groups of runs.
+        """Writes a log line when scheduled, and returns the indices of three groups of runs.
 
-        These are the runs to evaluate, the runs to save, and the remaining unfinished runs.
+        The groups are the runs to evaluate, the runs to save, and the remaining unfinished runs.
         """
         settings = self.runs[0].config.train
         pending = self._pending or any(self.runs[i].progress.line_sums for i in self._active)
         if pending and (step % settings.log_every == 0 or self._due(step)):
             self._log(state, step)
-        due = self._due(step)  # again, since `_log` has counted the time of pending steps
+        due = self._due(step)  # computed again, since `_log` has counted the time of pending steps
         by_clock = 0 < settings.save_minutes * 60 <= self._unsaved
         if due or by_clock:
             self._unsaved = 0.0
@@ -207,12 +207,12 @@ class Trainer:
         return [i for i in self._active if self.runs[i].due(step)]
 
     def _skipped_steps(self, state: TrainState) -> list[list[int]]:
-        """Returns the numbers of nonfinite steps of each run as [consecutive, total]."""
+        """Returns the numbers of nonfinite steps, [consecutive, total], for each run."""
         counts = jax.device_get((state.consecutive_nonfinite, state.nonfinite_steps))
         return np.reshape(counts, (2, -1)).T.tolist()
 
     def _await(self, ready: Future[Any]) -> None:
-        """Waits until the next batch's program is compiled; a signal raises StoppedError."""
+        """Waits until the next batch's program is compiled; raises StoppedError on a signal."""
         if not ready.done():
             self._work("compiling", ready.result)
         ready.result()
@@ -257,7 +257,7 @@ class Trainer:
         self._spend()
 
     def _evaluate(self, params: Any, step: int, due: Sequence[int]) -> list[int]:
-        """Scores the `due` runs on validation, and returns those that take the next step."""
+        """Scores the `due` runs on the validation set, and returns the runs that continue."""
         chosen = [self.runs[i] for i in due]
         for run in chosen:
             run.checkpoints.wait()
@@ -271,13 +271,13 @@ class Trainer:
         numbers = [self.runs[i].record(step, scores[i]) for i in due]
         self._progress.note(step, mean_of(numbers))
         stops = self.on_evaluation(step, numbers[0])
-        # Uses the recorded time; if the time limit passes only after that, one more step follows.
+        # `ended` uses the recorded time, so a run that reaches its limit now takes one more step.
         going = [i for i in due if not stops and not self.runs[i].ended(step)]
         self._spend()
         return going
 
     def _work(self, what: str, work: Callable[[], Any]) -> Any:
-        """Returns the result of `work()`, called in another thread to handle signals at once."""
+        """Runs `work()` in another thread, to handle signals at once, and returns its result."""
         try:
             with self._progress.busy(what):
                 return self.group.signals.wait_for(work, self._progress.tick)
@@ -285,7 +285,7 @@ class Trainer:
             self._spend()
 
     def _spend(self, steps: int | None = None) -> None:
-        """Adds the time since the last call, as training time unless `steps` is None."""
+        """Adds the time since the last call to active runs, as training time if `steps` is set."""
         now = time.monotonic()
         seconds, self._since = now - self._since, now
         if steps is not None:

@@ -1,4 +1,4 @@
-"""Placement of runs on devices, and a limit on how far the host runs ahead of them.
+"""Placement of runs on devices, and a limit on how far the host runs ahead of the devices.
 
 The batches and arrays of a single run are sharded over devices. Several runs are vmapped.
 """
@@ -28,10 +28,11 @@ MAX_AHEAD = 4  # maximum number of steps that the host may be ahead of the devic
 class SingleRun:
     """A single run, with its batches and optionally its training state sharded over the devices.
 
-    The mesh axes `data` and `fsdp` shard the sequences. Between steps, each `fsdp` device holds a
-    shard of every parameter, moment and average (Rajbhandari et al. 2020, "ZeRO", stage 3). A step
-    gathers the parameters and leaves each device its shard of the gradient. `tensor` shards the
-    computation for each token, see `transformer.mesh.DIVIDED`; XLA inserts the reductions.
+    The mesh axes `data` and `fsdp` shard the sequences of a batch. Between steps, each device along
+    `fsdp` holds a shard of every parameter, moment and average (Rajbhandari et al. 2020, "ZeRO",
+    stage 3). A step gathers the parameters, and each device keeps its shard of the gradient. The
+    `tensor` axis shards the computation for each token (see `transformer.mesh.DIVIDED`), and XLA
+    inserts the reductions.
 
     `VmappedRuns` has the same methods, through which the training loop handles all arrays. Both
     classes are constructed from the devices to use, the number of runs and the mesh sizes.
@@ -73,7 +74,7 @@ class SingleRun:
         return StepPrograms(self.on_mesh(gradient), train_step.update, *layouts)
 
     def on_mesh(self, function: Callable) -> Callable:
-        """Returns the function with its loss sharded over the devices, see `cross_entropy`."""
+        """Returns `function`, traced with the mesh, over which `cross_entropy` shards the loss."""
 
         def on_mesh(*arguments):
             with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
@@ -92,7 +93,7 @@ class SingleRun:
         return state, self.put_batch(batch), hparams
 
     def put(self, trees: Sequence[Any]) -> Any:
-        """Puts the trees of all runs, equal in all processes, on the devices as a single tree."""
+        """Puts the trees of all runs on the devices as one tree; all processes have equal trees."""
         tree, places = trees[0], self._layout(trees[0])
         if len(self._own) == self.mesh.size:
             return jax.device_put(tree, places)
@@ -104,7 +105,7 @@ class SingleRun:
         return jax.tree.map(put, tree, jax.tree.broadcast(places, tree))
 
     def whole(self, tree: Any) -> Any:
-        """Returns the arrays of `put`, replicated on every device of this process."""
+        """Returns the arrays that `put` placed, replicated on every device of this process."""
         if self._divides:  # a single program, since many small programs would wait for each other
             tree = jax.jit(lambda arrays: arrays, out_shardings=self.replicated)(tree)
         if len(self._own) == self.mesh.size:
@@ -118,18 +119,18 @@ class SingleRun:
         return jax.tree.map(of_process, tree)
 
     def on_one_process(self, tree: Any) -> Any:
-        """Returns the arrays of `put` with all their shards in this process."""
+        """Returns the arrays that `put` placed, with all shards in this process."""
         if len(self._own) == self.mesh.size:
             return tree
         # Arrays are gathered one at a time, so devices never hold all of them unsharded.
         return jax.tree.map(lambda x: process_allgather(x, tiled=True), tree)
 
     def like(self, tree: Any) -> Any:
-        """Returns the shapes of the result of `put`, given the shapes of a single run's tree."""
+        """Returns the shapes that `put` would return, given the shapes of a single run's tree."""
         return jax.tree.map(lambda x, y: x.update(sharding=y), tree, self._layout(tree))
 
     def put_batch(self, batch: Any) -> Any:
-        """Returns the batch with its sequences sharded over the devices, given this process's part.
+        """Shards the sequences of a batch over the devices, given this process's part of it.
 
         With a single process, the number of devices need not divide the number of sequences.
         """
@@ -154,22 +155,20 @@ class SingleRun:
         return plans[0].start_at(start, functools.partial(prefetch, ahead), self._part)
 
     def split(self, tree: Any) -> Sequence[Any]:
-        """Returns a list with each run's own tree."""
+        """Returns a list with the tree of each run."""
         return [tree]
 
     def evaluate(self, task: Task, params: Any) -> Sequence[dict[str, Any]]:
-        """Returns each run's validation scores, given the first run's task and `whole` params."""
+        """Returns each run's validation scores, given the first run's task and the parameters."""
         return [task.evaluate(params, "validation", final=False)]
 
 
 class VmappedRuns:
     """Several vmapped runs, with the same number of runs on each device.
 
-    This number is the smallest for which there are enough devices; the remaining devices are not
-    used. If it does not divide the number of runs, the last device is filled with copies of the
-    last run, which take no steps and are neither logged nor saved.
-
-    The state of a run that has ended or failed is frozen while the other runs continue.
+    The number of runs per device is the smallest for which there are enough devices; the remaining
+    devices are not used. If it does not divide the number of runs, the last device is filled with
+    copies of the last run, which take no steps and are neither logged nor saved.
 
     Attributes:
       stacked: size of the leading axis of stacked trees: the number of runs and copies.
@@ -227,12 +226,12 @@ class VmappedRuns:
         return task.evaluate_runs(params, "validation")
 
     def _fill(self, each: Sequence[Any]) -> list[Any]:
-        """Returns a list of one item per run, extended by the last run's item for each copy."""
+        """Returns one item per run, followed by the last run's item for each of its copies."""
         return [*each, *[each[-1]] * (self.stacked - self.count)]
 
 
 def _update_unless_ended(update: Callable) -> Callable:
-    """Returns an update that leaves the state unchanged if the run is not active."""
+    """Returns an update function that leaves the state of an inactive run unchanged."""
 
     def update_unless_ended(state, gradient, sums, hparams, active):
         new, metrics = update(state, gradient, sums, hparams)
@@ -252,7 +251,7 @@ def wait_for_earlier(results: Sequence[Any]) -> None:
 
 
 def prefetch(count: int, make: Callable[[int], Any], first: int) -> Iterator[Any]:
-    """Yields make(first), make(first + 1), ...; a background buffer holds the next `count`."""
+    """Yields make(first), make(first + 1), ...; threads prefetch the next `count` items."""
     import grain  # imported here because inference does not need it
 
     dataset = grain.MapDataset.range(first, first + 2**62).map(make)

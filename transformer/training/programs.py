@@ -1,4 +1,4 @@
-"""The compiled programs of the training step, prepared before a batch needs them."""
+"""The programs of the training step, which are compiled before a batch needs them."""
 
 import collections
 import itertools
@@ -20,9 +20,9 @@ class StepPrograms:
     """The compiled training step: one gradient program per batch shape, and one update program.
 
     The update has several operations per parameter; with Muon it takes longer to compile than the
-    gradient. It donates the state's buffers.
+    gradient. The update donates the state's buffers.
 
-    Only one thread traces at a time, since tracing runs Python; half of the processors compile.
+    Tracing runs Python, so only one thread traces at a time. Compiling uses half of the processors.
 
     Args:
       gradient, update: functions as in `TrainStep`, for all runs; `update` may take more arguments.
@@ -44,7 +44,7 @@ class StepPrograms:
         return self.update(state, *gradient_and_sums, hparams, *others)
 
     def prepare(self, batch: Any, arguments: Callable[[], tuple]) -> Future[Any]:
-        """Starts to compile the programs for this batch shape, unless `prepare` did so before.
+        """Starts to compile the programs for this batch shape, unless an earlier call has done so.
 
         Args:
           arguments: a function that returns the step's arguments, as arrays or as shapes.
@@ -59,7 +59,7 @@ class StepPrograms:
         return self._ready[shapes]
 
     def compile(self, state: Any, batch: Any, hparams: Any, *others: Any) -> tuple[Any, Any]:
-        """Returns the compiled gradient and update for arguments of these shapes."""
+        """Returns the compiled gradient and update programs for arguments of these shapes."""
         with self._tracing:
             gradient = self.gradient.lower(state.params, state.step, batch, hparams)
             like = jax.tree.map(
@@ -93,8 +93,8 @@ def look_ahead(
     """Yields each batch and the result of `prepare(batch)`.
 
     Args:
-      ahead: number of batches to prepare ahead of the current batch; until `FIRST` batches have
-        been yielded, at most one.
+      ahead: number of batches to prepare ahead of the current batch; it is limited to one until
+        `FIRST` batches have been yielded.
       count: number of batches needed; later batches are prepared only when they are yielded.
     """
     coming: collections.deque[tuple[Any, T]] = collections.deque()

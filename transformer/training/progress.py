@@ -29,7 +29,7 @@ COMPILING = "compiling"
 def line_progress(
     total: int | None, hidden: bool, what: str = "line"
 ) -> Iterator[Callable[[int], None]]:
-    """Shows the number of processed lines on stderr, if it is a terminal.
+    """Shows the number of processed lines on stderr, if stderr is a terminal.
 
     Args:
       total: number of lines, or None if it is unknown.
@@ -59,7 +59,7 @@ class Progress:
     Args:
       total: total number of steps of the run.
       start: number of steps that were completed earlier.
-      unit: the unit of the throughput, see `Task.unit`.
+      unit: the unit of the throughput; see `Task.unit`.
     """
 
     def __init__(self, total: int, start: int, unit: str):

@@ -29,8 +29,8 @@ from transformer.training.step import TrainState, TrainStep, init_state, make_tr
 
 logger = logging.getLogger(__name__)
 
-DECIDE_EVERY = 10  # maximum steps between checks of the clock and signals by several processes
-MIN_FACTOR, MAX_PEAK = 0.05, 0.1  # usual minimum for noam, and maximum for other schedules
+DECIDE_EVERY = 10  # maximum steps after which several processes decide together
+MIN_FACTOR, MAX_PEAK = 0.05, 0.1  # usual limits: minimum for noam, maximum for others
 
 
 class TrainingRun(Run):
@@ -41,7 +41,7 @@ class TrainingRun(Run):
       writes: whether this process may change the folder.
 
     Attributes:
-      total_steps: maximum number of steps; `train.minutes` or `train.patience` may end it earlier.
+      total_steps: maximum number of steps, unless `train.minutes` or `train.patience` ends the run.
     """
 
     def __init__(self, task: Task, config: ConfigDict, workdir: Path, writes: bool = True):
@@ -65,7 +65,7 @@ class TrainingRun(Run):
         self._writer: MetricsWriter  # set by `start_writing`
 
     def make_train_step(self) -> TrainStep:
-        """Returns the pure training step, which runs of the same structure share once compiled."""
+        """Returns the pure training step; runs of the same structure share the compiled step."""
         settings = self.config.optimizer
         return make_train_step(
             self.task.loss,
@@ -93,7 +93,7 @@ class TrainingRun(Run):
         return {**counts, **arrays}
 
     def fresh_state(self, params: Any = None) -> TrainState:
-        """Returns a state at step 0 with the given parameters, or newly initialised if None."""
+        """Returns a state at step 0; if `params` is None, the parameters are newly initialised."""
         if params is None:
             params = self.task.draw_params(jax.random.key(self.config.seed))
         return init_state(params, self.optimizer, bool(self.config.train.ema_decay), self.rules)
@@ -104,9 +104,9 @@ class TrainingRun(Run):
 
     @functools.cached_property
     def start(self) -> tuple[Any, dict[str, Any]] | None:
-        """Parameters initialised from a run or word vectors and their record, or None.
+        """Parameters from another run or from word vectors, with their record, or else None.
 
-        The command reads it before it writes any file, since invalid settings raise UserError.
+        Invalid settings raise UserError, so the command reads this before it writes any file.
         """
         train, predictor = self.config.train, self.task.predictor
         if not (train.init_from or train.source_vectors or train.target_vectors):
@@ -140,8 +140,8 @@ class TrainingRun(Run):
     def start_writing(self) -> None:
         """Opens the metrics files for the steps after the newest checkpoint.
 
-        Lines and snapshots of later steps are deleted, and also those of the checkpoint's step if
-        its evaluation is unfinished. A training line is deleted if the checkpoint has its sums.
+        Deletes lines and snapshots of later steps and of an unfinished evaluation at that step.
+        The training line of that step is also deleted if the checkpoint has the sums for it.
         """
         step = self.saved_step
         evaluated = self.checkpoints.evaluated(step)
@@ -162,7 +162,7 @@ class TrainingRun(Run):
         return self.progress.find_limit(step, self.config.train, self.total_steps)
 
     def ending(self, step: int, nonfinite_steps: int) -> str:
-        """Returns a log line with the reason for the end, the best score and skipped steps."""
+        """Returns a log line with the reason for the end, the best score and the skipped steps."""
         reason = self.ended(step)
         line = f"training ended at step {step:,}: {reason or 'it was pruned'}"
         if self.progress.best is not None:
@@ -256,7 +256,7 @@ class TrainingRun(Run):
         self._writer.write(step, "heads", snapshot.numbers)
 
     def record(self, step: int, scores: dict[str, Any]) -> dict[str, int | float]:
-        """Writes scores to the metrics and the checkpoint, and returns the numeric scores."""
+        """Writes scores to the metrics files and the checkpoint; returns the numeric scores."""
         numbers = {k: v for k, v in scores.items() if isinstance(v, int | float)}
         metric = self.config.train.best_metric
         if metric not in numbers:

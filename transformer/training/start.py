@@ -26,9 +26,9 @@ from transformer.tasks import REGISTRY
 from transformer.tasks.base import DOCUMENTS, PAIRS, initial_folder
 
 KEY = "config.train.init_from"
-FREQUENT = 1000  # number of first lines, some of which start with `▁` if a file has subwords
+FREQUENT = 1000  # in a file of subwords, some of this many first lines start with `▁`
 Flat = Mapping[str, Any]  # arrays, keyed by parameter name
-Rows = Mapping[str, Sequence[str]]  # tokens of an embedding table's first rows, for each table
+Rows = Mapping[str, Sequence[str]]  # for each embedding table, the tokens of its first rows
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def check_source(run: Run) -> None:
 
 
 def start_from(run: Run, predictor: Predictor, fresh: Params) -> tuple[Params, dict[str, Any]]:
-    """Returns parameters initialised from another run, and the record for `read_run`.
+    """Returns parameters initialised from another run, and the record that `read_run` returns.
 
     Args:
       predictor, fresh: the model to train, and its newly initialised parameters.
@@ -77,11 +77,11 @@ def start_from(run: Run, predictor: Predictor, fresh: Params) -> tuple[Params, d
 def carry(
     fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, pattern: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the `fresh` parameters, with those that match `pattern` taken from `source`.
+    """Returns the `fresh` parameters, with the matches of `pattern` replaced from `source`.
 
-    `fresh_rows` and `source_rows` hold the tokens of each row of the embedding tables. If the
-    tokens of a table differ, its rows are matched by token. The second result contains the entries
-    `loaded`, `new` and `tables` of the record, see `read_run`.
+    `fresh_rows` and `source_rows` hold the tokens of each row of the embedding tables. If a table
+    has different tokens in the two runs, its rows are matched by token. The second result contains
+    the entries `loaded`, `new` and `tables` of the record; see `read_run`.
     """
     names = matching("train.init_pattern", pattern, dict.fromkeys([*fresh, *source]))
     by_token = {x for x in names if x in fresh_rows and fresh_rows[x] != source_rows.get(x)}
@@ -103,7 +103,7 @@ def carry(
 def _carry_rows(
     fresh: Any, source: Any, fresh_tokens: Sequence[str], source_tokens: Sequence[str]
 ) -> tuple[np.ndarray, int]:
-    """Returns a copy of `fresh` with the `source` rows of shared tokens, and their number."""
+    """Returns `fresh` with the rows of shared tokens copied from `source`, and their number."""
     place = {token: i for i, token in enumerate(source_tokens)}
     rows = np.array([place.get(token, -1) for token in fresh_tokens])
     shared = np.flatnonzero(rows >= 0)
@@ -113,7 +113,7 @@ def _carry_rows(
 
 
 def _check_shapes(names: Sequence[str], by_token: Set[str], fresh: Flat, source: Flat) -> None:
-    """Raises UserError if a parameter has different shapes in the runs, or exists in only one."""
+    """Raises UserError if a parameter has different shapes in the two runs, or if one lacks it."""
     unlike = []
     for name in names:
         here, there = (np.shape(x[name]) if name in x else "absent" for x in (fresh, source))
@@ -153,7 +153,7 @@ def _open_source(run: Run) -> Run:
 
 
 def _differing_keys(here: ConfigDict, there: ConfigDict) -> str:
-    """Returns, as text, the differing model keys that change the meaning of the parameters."""
+    """Returns a text with the differing model keys that change the meaning of the parameters."""
     ours, theirs = flatten(here), flatten(there)
     return ", ".join(
         f"model.{key}={theirs[key]} (here {ours[key]})"
@@ -163,10 +163,7 @@ def _differing_keys(here: ConfigDict, there: ConfigDict) -> str:
 
 
 def named_tables(predictor: Predictor, params: Params) -> dict[str, tuple[str, list[str]]]:
-    """Returns the use and the tokens of each embedding table, keyed by parameter name.
-
-    The use is the table's key in `Predictor.token_tables`.
-    """
+    """Returns (key in `Predictor.token_tables`, tokens) for each table, keyed by parameter name."""
     names = list(named_leaves(params))
     # Each parameter is replaced by its index in the tree, which identifies it in a token table.
     places = [np.full((1, 1), i, np.float32) for i in range(len(names))]
@@ -188,9 +185,10 @@ def _tree_like(tree: Any, leaves: Flat) -> Any:
 def start_with_vectors(
     run: Run, predictor: Predictor, fresh: Params
 ) -> tuple[Params, dict[str, Any]]:
-    """Returns the `fresh` parameters with word vectors inserted, and the record for `read_run`.
+    """Returns the `fresh` parameters with word vectors inserted, and a record for `read_run`.
 
-    All vectors of a file are scaled by a common factor, to the initial table's root mean square.
+    All vectors of a file are scaled by one factor, so that their root mean square equals that of
+    the newly initialised embedding table.
     """
     config, leaves = run.config, dict(named_leaves(jax.device_get(fresh)))
     tables = named_tables(predictor, fresh)
@@ -222,12 +220,12 @@ def _vectors_of(
 ) -> dict[int, Float[np.ndarray, "D"]]:
     """Returns the vectors of all tokens that occur as words in a file, keyed by token id.
 
-    A token gets the vector of its word, or else of the lowercase word. Punctuation is looked up at
-    any position, and other tokens only at the start of a word. In a file of subwords, such as
+    A token gets the vector of its word, or else of the lowercase word. Punctuation is always looked
+    up, and any other token only if it starts a word. In a file of subwords, such as
     BPEmb's, in which `▁` also marks the start of a word, tokens are looked up unchanged.
 
     Args:
-      width: the embedding width of the model.
+      width: the embedding dimension of the model.
       key: the config key and its value, for error messages.
     """
     words = [t.removeprefix("▁") if t[0] == "▁" or not re.search(r"\w", t) else "" for t in tokens]
@@ -251,10 +249,10 @@ def _vectors_of(
 
 
 def read_vectors(path: Path, words: Set[str]) -> tuple[dict[str, Float[np.ndarray, "D"]], int]:
-    """Returns the vectors of the given words from a file, and the vector width of the file.
+    """Returns the vectors of the given words in a file, and the dimension of its vectors.
 
     Each line contains a word and its vector, separated by single spaces. word2vec files start with
-    a line of the number of vectors and their width. A word may contain spaces; a token has none.
+    the number of vectors and their dimension. Words may contain spaces, but tokens do not.
     """
     vectors, width, count, number = {}, 0, None, 0
     for number, line in enumerate(read_lines(path), 1):

@@ -22,8 +22,8 @@ class TrainState:
 
     `step` is the number of batches so far, so it is also the zero-based index of the next batch.
     `nonfinite_steps` is the number of steps skipped because the loss or the gradient was not
-    finite, and `consecutive_nonfinite` the number skipped since the last finite step. All three are
-    int32 scalars, except in a tree of shapes.
+    finite, and `consecutive_nonfinite` is the number skipped since the last finite step. All three
+    are int32 scalars, except in a tree of shapes.
     """
 
     step: Any
@@ -44,7 +44,7 @@ def init_state(
     ema: bool,
     rules: ParameterRules = ALL_MOVE,
 ) -> TrainState:
-    """Returns the state before the first step, without optimizer moments of frozen parameters."""
+    """Returns the state before the first step, without optimizer moments for frozen parameters."""
     # The fields must not share memory, because the step donates their buffers.
     step, nonfinite_steps, consecutive_nonfinite = (jnp.zeros((), jnp.int32) for _ in range(3))
     average = jax.tree.map(jnp.copy, params) if ema else {}
@@ -85,10 +85,10 @@ def make_train_step(
     """Returns the training step for a loss, optimizer and learning rate schedule.
 
     `hparams` holds traced scalars: seed (uint32), learning_rate, warmup_steps, total_steps (in
-    updates), decay_fraction (of total_steps), batches (int32, in the whole run), weight_decay,
+    updates), decay_fraction (of total_steps), batches (int32, of the whole run), weight_decay,
     ema_decay and the task's hyperparameters. Each update uses the gradients of `accumulate`
     batches; the last update of a run may use fewer. If the run is then extended, the remaining
-    batches of this update belong to the next one. A batch with a nonfinite loss or gradient is
+    batches of that group join the next update. A batch with a nonfinite loss or gradient is
     skipped: it changes only the counters. Dropout masks depend only on (seed, step), so a run can
     resume from any state. No gradients are computed for frozen parameters.
     """
@@ -106,7 +106,7 @@ def make_train_step(
     def update(
         state: TrainState, gradient: Any, sums: TokenSums, hparams: dict
     ) -> tuple[TrainState, TokenSums]:
-        # These forms compile fast: XLA would repeat sums, `&` and signed `//` for each parameter.
+        # These forms compile fast: XLA would copy sums, `&` and signed `//` for each parameter.
         norm = optax.tree.norm(optimizers.stack_by_shape(gradient))
         finite = jnp.isfinite(jnp.stack([_mean_loss(sums), norm])).all()
         number = jax.lax.div(state.step, accumulate) + 1
