@@ -21,10 +21,10 @@ sentence but have a common neighbour end up closer than two words without a comm
 although both targets are 0: see the mean cosines that the command prints.
 
 Source: Harris 1954, "Distributional Structure". The least-squares loss is that of Pennington et al.
-2014, "GloVe: Global Vectors for Word Representation", equation 8, with differences: GloVe uses an
-inner product with two biases instead of the cosine, the target is the logarithm of the count,
-weights grow with the count and are 0 for pairs that never co-occur, and each word has a second
-vector as context.
+2014, "GloVe: Global Vectors for Word Representation", equation 8. In GloVe, however, an inner
+product with two biases replaces the cosine, the target is the logarithm of the count, weights grow
+with the count and are 0 for pairs that never co-occur, and each word has a second vector for its
+role as context.
 """
 
 import functools
@@ -154,9 +154,9 @@ def neighbours(
 
 
 def build_figure(words: Sequence[str], together, before, after, losses) -> Figure:
-    """Plots heat maps of the cosines [V, V] before and after training (dots: pairs), and the loss.
+    """Plots heat maps of the cosines [V, V] before and after training, and the loss curve.
 
-    With more than about 100 words, only every n-th has a label. pyplot does not manage the figure.
+    Dots mark pairs in one sentence. If there are over 100 words, only every n-th word has a label.
     """
     side = min(max(CELL * len(words), MIN_SIDE), MAX_SIDE)
     figure = plotting.new_figure(2 * side + 1.4, side + 1.35 + LOSS_HEIGHT)

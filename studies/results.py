@@ -5,7 +5,7 @@
 
 The pages are listed in the first table of docs/results/README.md. The commands of a page are in its
 first code block, written as a user would type them. $CORPORA is a folder with a subfolder for each
-corpus, see README.md. Each worker uses one core and runs one page at a time. An interrupted command
+corpus; see README.md. Each worker uses one core and runs one page at a time. An interrupted command
 resumes, and a finished command returns immediately, so this command can be repeated after any
 interruption.
 

@@ -1,10 +1,10 @@
-"""The rooms (areas) of the code: their line limits, and the imports allowed in each part."""
+"""Rooms (areas of the codebase) with line limits, and the imports allowed in each part."""
 
 from typing import NamedTuple
 
 
 class Room(NamedTuple):
-    """An area of the code, with a target (`budget`) and a lint limit for its number of lines."""
+    """A part of the codebase with a target line count (`budget`) and a limit that lint enforces."""
 
     paths: str  # separated by spaces; a file belongs to the longest matching path
     budget: int
@@ -65,8 +65,8 @@ OUTSIDE = tuple(
 CORE_OURS = ("transformer.errors", "transformer.variants")
 CORE_LIBRARIES = {"jax", "flax", "optax", "numpy", "jaxtyping"}
 
-# The imports from this repository that each part may have, besides its own modules; a module
-# belongs to the longest matching name. Folders must not import each other, see `circles`.
+# Modules of this repository that each part may import, besides its own modules. A module belongs to
+# the part with the longest matching name. Folders must not import each other; see `circles`.
 BASE = ("transformer.errors", "transformer.files", "transformer.variants")
 ALLOWED = {
     "transformer": (),

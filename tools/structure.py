@@ -2,8 +2,8 @@
 
     python -m tools.structure
 
-Prints the number of lines of each room with its budget, and each violation of a rule with its file;
-the exit code is 1 if there are any. Each file is read once; each rule takes all modules.
+Prints the line count and the budget of each room, and each violation of a rule with the file name.
+The exit code is 1 if there are violations. Each file is read once, and rules take all modules.
 """
 
 import ast
@@ -34,11 +34,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("transformer", "experiments", "configs", "studies", "launch")
 SOURCE = ("transformer", "experiments", "studies")  # folders with a line budget
 PACKAGE_FILES = ("__init__.py", "py.typed")
-MAX_FILES = 14  # maximum files in a folder, without PACKAGE_FILES
+MAX_FILES = 14  # maximum number of files in a folder, without PACKAGE_FILES
 MAX_LINES, MAX_BODY = 400, 50  # lines of a file, and of a function's body
 MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 38_605, 217, 30  # goals: 32,500, 225, 40
 MAX_ROOMS, MAX_ARROWS = 12, 30  # folders of `experiments`, and imports between them
-MAX_CORE = 4_660  # lines of the core, see `rooms.CORE`
+MAX_CORE = 4_660  # lines of the core; see `rooms.CORE`
 MAX_WHOLE_CONFIGS = 36  # functions that take the whole config
 MAX_TESTS = 0.8  # lines of tests per line of source; goal: 0.75
 MAX_DOCS = 36_000  # words
@@ -53,7 +53,7 @@ class Module(NamedTuple):
     Attributes:
       name: dotted name of the module.
       path: path relative to the root.
-      imports: modules of this repository that it imports, anywhere in the file.
+      imports: modules of this repository that are imported anywhere in the file.
     """
 
     name: str
@@ -116,7 +116,7 @@ def wrong_imports_of_the_core(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def wrong_imports_of_configs(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Yields imports in configs other than the two allowed packages, which do not load JAX."""
+    """Yields forbidden imports in configs, which may import two packages that do not load JAX."""
     for module in modules.values():
         names = _imports(module.tree, module.path) if _within(module.name, "configs") else ()
         for name in names:
@@ -165,7 +165,7 @@ def importers(modules: Mapping[str, Module]) -> dict[str, list[str]]:
 
 
 def strangers(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Yields modules that are not doors and have a single importer, in another folder.
+    """Yields modules that are not doors and whose only importer is in another folder.
 
     A door is an entry point of its folder: it imports a module that no other folder imports.
     """
@@ -194,7 +194,7 @@ def long_code(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Returns the number of lines of a function without its signature and docstring."""
+    """Returns the number of lines in a function's body, without the docstring."""
     body = function.body[1:] if ast.get_docstring(function) else function.body
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 
@@ -215,7 +215,7 @@ def flags_in_messages(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def names_of_tasks(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Yields comparisons with a task's name, which should use a property of the task instead."""
+    """Yields comparisons with a task's name; the code should use a property of the task instead."""
     for module in modules.values():
         for node in ast.walk(module.tree):
             sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []

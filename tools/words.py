@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-# Words without another meaning here: pattern -> (replacement, matching examples).
+# Words that have no other meaning in this project: pattern -> (replacement, matching examples).
 WORDS = {
     r"population": ("a batch of runs", "the population of runs"),
     r"prob(e|es|ed|ing)(?![a-z])": ("attention snapshots", "a probe; probes; probed; probing"),

@@ -1,6 +1,6 @@
 """Figures for a classifier: confusion matrix, ROC curves, calibration, t-SNE, pooling weights.
 
-Each function returns a figure that pyplot does not manage; its `savefig` writes it to a file.
+Each function returns a figure that pyplot does not manage. `Figure.savefig` writes it to a file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,14 @@ from ..display.labels import labels_of, text_widths
 from ..display.vector_space import tsne
 
 CONFUSION_CELL, CONFUSION_SIDE = 0.75, 16.0  # inches: cell side, maximum matrix side
-MAX_NUMBERED = 20  # maximum number of classes with numbers in the cells
+MAX_NUMBERED = 20  # maximum number of classes for which cells show numbers
 ROW, LINE = 0.24, 6.0  # inches: token row height, maximum row width
 TOKEN_FONT = 8.5  # points
 TOKEN_GAP, MARGIN = 0.1, 0.1  # inches
 
 
 def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -> Figure:
-    """Draws a row-normalised confusion matrix (rows are true classes) with counts in its cells."""
+    """Plots a row-normalised confusion matrix (rows are true classes) with counts in the cells."""
     size = min(max(2.0, CONFUSION_CELL * len(labels)), CONFUSION_SIDE)
     figure = plotting.new_figure(size + 1.9, size + 0.9, "compressed")  # cells are square
     axes = figure.subplots()
@@ -44,9 +44,9 @@ def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -
 
 
 def roc_figure(curves: Mapping[str, Any], scores: Mapping[str, Any]) -> Figure:
-    """Draws the one-vs-rest ROC curve and AUC of each class, or a single curve for two classes.
+    """Plots the one-vs-rest ROC curve and AUC of each class, or a single curve for two classes.
 
-    If there are more classes than colours, only those with the lowest AUC are coloured and named.
+    If there are more classes than colours, only classes with the lowest AUC have colours and names.
     """
     figure = plotting.new_figure(4.2, 4.2)
     axes = figure.subplots()
@@ -69,7 +69,7 @@ def roc_figure(curves: Mapping[str, Any], scores: Mapping[str, Any]) -> Figure:
 
 
 def reliability_figure(curve: Reliability) -> Figure:
-    """Draws the reliability diagram: accuracy by confidence, above a histogram of the confidence.
+    """Plots a reliability diagram: accuracy against confidence, above a confidence histogram.
 
     A classifier is overconfident below the diagonal and underconfident above it.
 
@@ -93,7 +93,7 @@ def reliability_figure(curve: Reliability) -> Figure:
 def embedding_map(
     embeddings: Float[np.ndarray, "N E"], classes: Int[np.ndarray, "N"], labels: Sequence[str]
 ) -> Figure:
-    """Draws a t-SNE map of a classifier's pooled vectors for at least three texts, see `tsne`.
+    """Plots a t-SNE map of a classifier's pooled vectors for at least three texts (see `tsne`).
 
     `classes` contains the zero-based class index of each text.
     """
@@ -112,7 +112,7 @@ class ReadText(NamedTuple):
     """A text with its attention pooling weights."""
 
     tokens: Sequence[str]
-    weights: Float[np.ndarray, "N"]  # one per token; they sum to one
+    weights: Float[np.ndarray, "N"]  # one weight per token, with sum one
     truth: str  # the true class, or '' if it is unknown
     predicted: str
 
@@ -120,8 +120,8 @@ class ReadText(NamedTuple):
 def reading_figure(texts: Sequence[ReadText]) -> Figure:
     """Draws texts as rows of tokens, with darker backgrounds for tokens with larger weights.
 
-    The colour scale of each text goes from zero to its largest weight. The heading has the true and
-    predicted class and this weight; it is bold if the classes differ. Long texts are wrapped.
+    The colour scale of a text goes from zero to the text's largest weight. A heading shows the true
+    class, the predicted class and this weight, in bold if the classes differ. Long texts wrap.
     """
     words = [word for text in texts for word in (*text.tokens, text.truth, text.predicted)]
     style = {"va": "center_baseline", **labels_of(words, TOKEN_FONT)[1]}

@@ -1,8 +1,8 @@
 """Saves the attention weights of a text as figures, as arrays, and as an interactive explorer.
 
 The explorer is a self-contained HTML file with every attention head. It shows the given sentence
-and the snapshot sentences that a run saved at its evaluations. Its values are bitwise identical to
-the float32 arrays.
+and the sentences whose attention a run saved at its evaluations (snapshots). The values in the file
+are bitwise identical to the float32 arrays.
 """
 
 import base64
@@ -37,7 +37,7 @@ TEMPLATE = "explorer.html"
 FRAME_HEIGHT = 760  # pixels in a notebook, enough for all heads of a short sentence
 SIDES = ("source", "target")
 KIND_NAMES = {kind: names._asdict() for kind, names in KINDS.items()}
-# Maximum base64 characters in a page: with styles, scripts and tokens, it stays under 2 MB.
+# Maximum number of base64 characters, so that the page with scripts and tokens is under 2 MB.
 MAX_CHARACTERS = 1_800_000
 MAX_TOKEN_LENGTH, MAX_TITLE_LENGTH = 60, 300  # characters
 UNREAD = "too long for the model, which does not read the last {}"
@@ -48,7 +48,7 @@ OMITTED = (
 
 
 def text_folder(run: Path, text: str, *others: str | None) -> Path:
-    """Returns a subfolder of a run, named after a text and `others`: a translation or an image."""
+    """Returns a subfolder of a run, named after a text and `others` (a translation or an image)."""
     readable = re.sub(r"\W+", "_", text).strip("_")[:MAX_NAME_LENGTH]
     digest = hashlib.sha256(repr((text, *others)).encode()).hexdigest()[:DIGEST]
     return run / "figures" / "_".join(filter(None, ("attention", readable, digest)))
@@ -57,14 +57,14 @@ def text_folder(run: Path, text: str, *others: str | None) -> Path:
 def draw_attention(
     seen: Attention, steps: Sequence[int], place: Path, run: Path, options: Options
 ) -> list[Path]:
-    """Draws a text's attention weights into `place`; returns the paths of figures and explorer.
+    """Writes a text's attention figures and explorer to `place`; returns the paths of these files.
 
     The figures `<kind>_layer_<n>.png` show all heads of a layer. `attention.npz` stores the weights
     keyed by kind, `value_norms/<kind>`, the input tokens `source_tokens` and `target_tokens`, and
-    the output tokens `written_tokens`; `np.load` reads it without pickle.
+    the output tokens `written_tokens`. `np.load` reads this file without pickle.
 
     The explorer also shows the run's snapshots. If a layer or head is selected, the explorer opens
-    there, and only the selection is drawn. `steps` are the steps of the averaged checkpoints.
+    with it, and no other figures are drawn. `steps` are the steps of the averaged checkpoints.
     """
     if not seen.weights:
         raise UserError(NO_ATTENTION.format(use="draw"))
@@ -122,7 +122,7 @@ def hide_end_of_sentence(seen: Attention) -> Attention:
 
 
 class Example(NamedTuple):
-    """A sentence and its attention at one or more checkpoints, for the same tokens."""
+    """A sentence, and its attention at one or more checkpoints that have the same tokens."""
 
     labels: tuple[str, ...]  # names of the checkpoints
     frames: tuple[Attention, ...]
@@ -159,7 +159,7 @@ def kinds_to_draw(seen: Attention, options: Options) -> list[str]:
 def write_explorer(
     path: Path, given: Example, tracked: Sequence[Example], options: Options
 ) -> Path:
-    """Writes the explorer of a sentence and of the snapshots that fit; returns `path`.
+    """Writes the explorer for a sentence and for the snapshots that fit; returns `path`.
 
     If tokens, sentences or checkpoints are omitted to fit the page, the page and the log say so.
     """
@@ -181,7 +181,7 @@ def element(seen: Attention) -> str:
 
 
 def live_example(seen: Attention) -> dict[str, Any]:
-    """Returns attention, truncated if necessary, and notes as data for a page's explorer."""
+    """Returns data for a page's explorer: notes, and the attention, truncated if necessary."""
     example = _shorten(Example(("",), (seen,)))
     notes = _note(UNREAD, seen.unread) + _note(OMITTED, example.omitted)
     return {**_encode(example), "notes": notes}
@@ -194,7 +194,7 @@ def live_values() -> dict[str, Any]:
 
 
 def read_examples(folder: Path) -> list[Example]:
-    """Returns the snapshot sentences of a run, see `read_snapshots`."""
+    """Returns the sentences whose attention a run saved during training; see `read_snapshots`."""
     from .snapshots import read_snapshots, tracked_sentences  # they import matplotlib
 
     return [
@@ -207,7 +207,7 @@ def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list
     """Returns the examples that fit on a page, and notes about what is omitted.
 
     The given sentence is truncated only if it does not fit on its own. The remaining space is
-    filled with snapshot sentences at one checkpoint each, then at more, evenly spaced ones.
+    filled with snapshot sentences at one checkpoint each, then at more checkpoints, evenly spaced.
     """
     first = _shorten(given)
     notes = [f"{note}; attention.npz has them all" for note in _note(OMITTED, first.omitted)]
@@ -247,7 +247,7 @@ def _shorten(example: Example) -> Example:
     return example._replace(length=length)
 
 
-# -- data of the page's script
+# -- data for the page's script
 
 
 def _values(examples: Sequence[Example], notes: list[str], options: Options) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def _values(examples: Sequence[Example], notes: list[str], options: Options) -> 
     data = {
         "kinds": KIND_NAMES,
         "examples": [_encode(example) for example in examples],
-        "notes": _note(UNREAD, seen.unread) + notes,  # the model logs unread tokens, too
+        "notes": _note(UNREAD, seen.unread) + notes,  # truncated tokens are also logged
         "open": {
             "kind": kinds_to_draw(seen, options)[-1],
             "layer": options.layer or 1,
@@ -313,6 +313,6 @@ def _encode_picture(picture: GridPicture) -> dict[str, Any]:
 
 
 def _text(tokens: Sequence[str]) -> str:
-    """Joins the tokens of a text, and returns the result, shortened, as a title."""
+    """Returns the joined tokens of a text, shortened for use as a title."""
     pieces = [token for token in tokens if token not in ("<s>", END_OF_SENTENCE)]
     return web_page.shortened("".join(pieces).replace("▁", " ").strip(), MAX_TITLE_LENGTH)

@@ -4,8 +4,8 @@
 and columns are keys, named as in `transformer.analysis.attention`. The colour scale is fixed at 0
 to 1, so that maps, layers and figures are comparable.
 
-For an image, each panel shows one head or one word, and patches with larger weights are brighter.
-The patch with the largest weight has full brightness, and this weight is printed on the panel.
+For an image, each subplot shows one head or one word, and patches with larger weights are brighter.
+The patch with the largest weight has full brightness, and this weight is printed on the subplot.
 
 Source: Vaswani et al. 2017, figures 3 to 5, which show such maps for selected heads.
 """
@@ -33,21 +33,21 @@ MIN_WIDTH, MIN_HEIGHT = 3.2, 2.4  # inches: enough for the longest title and axi
 FONT_SIZES = 6.0, 9.0  # points: minimum, maximum; reports use 110 pixels per inch
 TITLE_SIZE, TITLE_HEIGHT = 9, 0.25  # points, inches: title of a map
 AROUND, TOP = 0.45, 0.4  # inches: axis label and margin, figure title
-GAP = 0.16  # inches between maps and between panels
+GAP = 0.16  # inches between maps and between subplots
 COLOUR_BAR, MIN_COLOUR_BAR, COLOUR_BAR_LABELS = 0.13, 1.1, 0.65  # inches
 FRAME = {"fill": False, "linewidth": 0.5, "edgecolor": "0.5", "clip_on": False}  # map frame
-PANEL, TITLE, PAD = 1.2, 0.35, 0.03  # inches: panel side, title height, padding
+PANEL, TITLE, PAD = 1.2, 0.35, 0.03  # inches: subplot side, title height, padding
 SMALL = 7.5  # points
 DIM = 0.25  # brightness of a patch with zero weight
 TINT = 120, 60, 0  # RGB tint of patches with large weights in greyscale images
-MAX_ACROSS = 8  # maximum number of panels in a row
+MAX_ACROSS = 8  # maximum number of subplots in a row
 WORD_MARK = "▁"  # prefix of the first token of a word
 
 Pixels = UInt8[np.ndarray, "S S C"]
 
 
 class Example(NamedTuple):
-    """An image, its question or '', true and predicted class, and the class token's attention."""
+    """An image, its question (or ''), the true and predicted class, and class token attention."""
 
     pixels: Pixels
     question: str
@@ -97,14 +97,14 @@ def draw_maps(
     above: Sequence[Sequence[str]],
     right: Sequence[str] = (),
 ) -> Figure:
-    """Returns a grid of maps, drawn as a single image since separate axes would take seconds.
+    """Returns a figure with a grid of maps, drawn as one image since many axes would take seconds.
 
     The size of the figure depends on the maps and their labels.
 
     Args:
       names: row tokens and column tokens of each map.
       cell: inches per token.
-      above: titles of the maps in each row, or only of those in the first row.
+      above: titles above the maps, for each row of maps or only for the first row.
       right: labels to the right of each row of maps.
     """
     sides = [len(tokens) for tokens in names]
@@ -152,7 +152,7 @@ def draw_maps(
 def _fitting_labels(tokens: Sequence[str], cell: float) -> tuple[list[str], dict[str, Any], int]:
     """Returns the labels of an axis, their style, and the number of tokens per label.
 
-    Tokens are skipped if labels of the smallest size do not fit at `cell` inches per token.
+    Only every n-th token is labelled if the minimum font size does not fit in `cell` inches.
     """
     pitch = 72 * cell  # points
     size = min(max(pitch / LINE_HEIGHT, FONT_SIZES[0]), FONT_SIZES[1])
@@ -174,7 +174,7 @@ def _put_labels(axis, texts: list[str], style: dict[str, Any], step: int, starts
 
 
 def heads_figure(seen: Attention, title: str) -> Figure:
-    """Draws the class token's attention: a row per layer, with a panel per head and the rollout."""
+    """Plots the class token's attention: a row per layer, with each head and then the rollout."""
     (pixels, grid), weights = _picture(seen), seen.weights["encoder_self"]
     layers, heads = weights.shape[:2]
     patches = 1 + grid**2
@@ -192,7 +192,7 @@ def heads_figure(seen: Attention, title: str) -> Figure:
 def words_of(seen: Attention) -> tuple[list[str], Float[np.ndarray, "words P"]]:
     """Returns the words of a question or caption, and their last-layer attention to the patches.
 
-    Weights are averaged over heads. A caption word's weights are from the step that outputs it.
+    Weights are averaged over heads. For a caption, they are from the step that outputs the word.
     """
     first = 1 + _picture(seen).grid ** 2
     if seen.target_tokens:
@@ -202,7 +202,7 @@ def words_of(seen: Attention) -> tuple[list[str], Float[np.ndarray, "words P"]]:
 
 
 def words_figure(seen: Attention, title: str) -> Figure:
-    """Draws an attention map for each word of a question or caption, see `words_of`."""
+    """Plots an attention map for each word of a question or caption; see `words_of`."""
     pixels, (words, weights) = _picture(seen).pixels, words_of(seen)
     names, style = labels_of([word.removeprefix(WORD_MARK) for word in words], SMALL + 1)
     figure, panels = _grid(-(-len(words) // MAX_ACROSS), min(len(words), MAX_ACROSS), title)
@@ -215,7 +215,7 @@ def words_figure(seen: Attention, title: str) -> Figure:
 
 
 def examples_figure(examples: Sequence[Example], head: tuple[int, int]) -> Figure:
-    """Draws images, and below them the class token's attention in the one-based (layer, head).
+    """Plots images, each above the class token's attention in `head`: (layer, head) from 1.
 
     Boxes mark the objects that determine the answer.
     """
@@ -244,7 +244,7 @@ def _picture(seen: Attention) -> GridPicture:
 
 
 def _grid(down: int, across: int, title: str) -> tuple[Figure, Any]:
-    """Returns a titled figure with a grid of square panels, and the panels by row and column."""
+    """Returns a titled figure and its square subplots, as an array indexed by row and column."""
     figure = new_figure(max(across * PANEL, 3.0), down * (PANEL + GAP) + TITLE)
     figure.set_layout_engine("compressed", w_pad=PAD, h_pad=PAD, wspace=0, hspace=0)
     figure.suptitle(title, fontsize=9, **AS_TEXT)

@@ -1,25 +1,25 @@
-"""Reads and draws a run's attention snapshots, which show its heads during training.
+"""Reads and draws a run's attention snapshots, which record attention heads during training.
 
 Each evaluation during training writes `attention_snapshots/<step, 8 digits>.npz` to the run's
 folder. `np.load` reads this file without pickle. The file contains
 
 - `step`: the training step;
-- `statistics/<kind>/<name>`: float32 [layers, H], a statistic of each head of a kind over
+- `statistics/<kind>/<name>`: float32 [layers, H], a statistic for each head of a kind over
   `evaluate.snapshot_statistics` validation sentences, or NaN if no attention row is counted;
-- `sentences/<n>/weights/<kind>`: float32 [layers, H, L, M], the attention weights of sentence n,
-  from zero; the `evaluate.snapshot_sentences` sentences are the same at each evaluation;
+- `sentences/<n>/weights/<kind>`: float32 [layers, H, L, M], the attention weights of sentence n
+  (from zero); the `evaluate.snapshot_sentences` sentences are the same at each evaluation;
 - `sentences/<n>/value_norms/<kind>`: float32 [layers, H, M];
 - `sentences/<n>/source_tokens` and `sentences/<n>/target_tokens`: strings; one of them is empty
   if the model has only one input text.
 
 The statistics are defined in `transformer.analysis.snapshots`. If gold word links are known,
-`cross` also has `aer`, `precision` and `recall`. They cover only the tracked validation pairs,
-with each word's links from the rows that output the word. `--mode=align` scores the whole test set,
-with rows by output and by input, so its numbers are different.
+`cross` also has `aer`, `precision` and `recall`. They cover only the tracked validation pairs, and
+a word's links are those of the rows that output the word. `--mode=align` scores the whole test set,
+with rows by output and by input, so its scores are different.
 
-In `figures/attention_snapshots/`, `curves.png` has a column for each kind of attention and a panel
-for each statistic, with a line per head, coloured by layer. `strip_<n>.png` shows tracked sentence
-n, from 1, with a row per head and a column per checkpoint.
+In `figures/attention_snapshots/`, `curves.png` has a column for each kind of attention and a row of
+subplots for each statistic, with a line per head, coloured by layer. `strip_<n>.png` shows tracked
+sentence n (from 1), with a row per head and a column per checkpoint.
 """
 
 import itertools
@@ -44,7 +44,7 @@ from .heat_maps import draw_maps
 logger = logging.getLogger(__name__)
 
 MAX_READ = 32  # maximum number of checkpoints with sentences, enough for a slider
-# Panel title of each statistic, with the unit.
+# Subplot title of each statistic, with the unit.
 PANEL_TITLES = {
     "relative_entropy": "entropy / largest possible",
     "diagonality": "diagonality",
@@ -53,27 +53,27 @@ PANEL_TITLES = {
     # Computed on the tracked pairs; `--mode=align` scores the test set.
     "aer": "alignment error rate\n(tracked pairs, by output)",
 }
-# Statistics in each row of the figure. A kind without any of them has no panel in the row.
+# Statistics in each row of the figure. A kind with none of them has no subplot in that row.
 PANEL_ROWS = (("relative_entropy",), ("diagonality",), ("end_fraction",), ("distance", "aer"))
-PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches: panel of curves with labels
-FEW = 30  # maximum number of checkpoints for drawing markers
+PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches: subplot with labels
+FEW = 30  # maximum number of checkpoints for which markers are drawn
 STEPS, HEADS = 8, 6  # maximum columns and rows of a strip
 WIDEST, AROUND = 12.0, 1.9  # inches: maximum strip width, width of labels next to maps
 CELL, MAX_SIDE, GAP = 0.125, 2.4, 0.16  # inches: cell side, maximum map side, map spacing
 
 
 class SavedSnapshot(NamedTuple):
-    """The snapshot of a step: `statistics[kind][name]`, and its sentences if they were read."""
+    """The snapshot at a training step. `sentences` is empty if the sentences were not read."""
 
     step: int
     sentences: list[Attention]
-    statistics: dict[str, dict[str, Float[np.ndarray, "layers H"]]]
+    statistics: dict[str, dict[str, Float[np.ndarray, "layers H"]]]  # keyed by kind and name
 
 
 def read_snapshots(folder: Path) -> list[SavedSnapshot]:
     """Returns the snapshots in a run's folder, sorted by step; damaged files are skipped.
 
-    Sentences are read for at most `MAX_READ` evenly spaced snapshots: the sentences of all
+    Sentences are read for at most `MAX_READ` evenly spaced snapshots, since the sentences of all
     checkpoints of a long run would not fit in memory.
     """
     snapshots, files = [], snapshot_files(folder)
@@ -109,7 +109,7 @@ def _read_below(place: str, arrays: Any) -> dict[str, np.ndarray]:
 
 
 def tracked_sentences(snapshots: Sequence[SavedSnapshot]) -> list[dict[int, Attention]]:
-    """Returns each sentence's attention keyed by step, for steps with the last step's tokens."""
+    """Returns each sentence's attention keyed by step; steps with other tokens are omitted."""
 
     def identity(sentence: Attention) -> tuple:
         return set(sentence.weights), sentence.source_tokens, sentence.target_tokens
@@ -189,10 +189,10 @@ def _draw_heads(axes: Axes, steps: list[int], values: np.ndarray, name: str, col
 def strip_figure(
     by_step: Mapping[int, Attention], statistics: Mapping[str, Mapping[str, np.ndarray]]
 ) -> Figure | None:
-    """Returns the strip of a sentence over the steps, or None if there is no attention.
+    """Returns a sentence's attention maps over the steps, or None if there is no attention.
 
-    The strip shows cross-attention if there is any. If there are many heads, it shows those with
-    the lowest final alignment error rate or, without gold links, the lowest entropy.
+    The figure shows cross-attention if the model has it. If there are many heads, it shows heads
+    with the lowest final alignment error rate or, without gold links, the lowest entropy.
 
     Args:
       statistics: the statistics of the last snapshot, keyed by kind and name.

@@ -3,8 +3,8 @@
     python -m experiments.benchmark --out=DIR [--parts=tiny,start] [--data=FOLDER] [--peers=torch]
 
 DIR/benchmark.json contains the results. A later benchmark with this file as `--baseline` prints all
-regressions from it, and exits with code 1 if there are any. On a CPU, the default baseline is
-docs/results/speed.json, and the paper's models `base` and `big` are measured only if named.
+regressions, and exits with code 1 if there are any. On a CPU, the default baseline is
+docs/results/speed.json, and the paper's models are measured only if `--parts` names them.
 """
 
 import sys
@@ -25,11 +25,11 @@ from .workloads import Shape, Workload
 
 BASELINE = ROOT / "docs" / "results" / "speed.json"
 FULL_SHAPE = Shape(768, 32, 32)  # as in the paper: about 25,000 tokens per side
-DROPOUT = 0.3  # rate of all kinds of dropout in the workload "tiny"
+DROPOUT = 0.3  # rate of all kinds of dropout in the "tiny" workload
 
 
 def page(name: str, shape: Shape | None = None) -> Workload:
-    """Returns the workload of a config file in `configs/`."""
+    """Returns the workload for a config file in `configs/`."""
     return Workload(load_page(name).get_config(), shape)
 
 
@@ -43,7 +43,7 @@ def tiny() -> Workload:
 
 
 def text(data: Path | None) -> Workload:
-    """Returns the two-core Multi30k config with this data folder, or quickstart if it is None."""
+    """Returns the two-core Multi30k workload in the folder `data`, or quickstart without one."""
     if data is None:
         return page("quickstart")
     workload = page("multi30k_2cores")
@@ -52,14 +52,14 @@ def text(data: Path | None) -> Workload:
 
 
 def text_of_peers(data: Path | None) -> Workload:
-    """Returns the result of `text` with the positional encoding and the optimizer of the peers."""
+    """Returns the workload of `text` with the peers' positional encoding and optimizer."""
     workload = text(data)
     workload.config.model.positions = "split"
     workload.config.optimizer.name = "adam"
     return workload
 
 
-# Part -> (kind in `measurements.KINDS`, function from the folder of Multi30k to the workload).
+# Part -> (key of `measurements.KINDS`, function that maps the Multi30k folder to the workload).
 BENCH_PARTS: dict[str, tuple[str, Callable[[Path | None], Workload]]] = {
     "base": ("training", lambda data: page("transformer_base", FULL_SHAPE)),
     "big": ("training", lambda data: page("transformer_big", FULL_SHAPE)),

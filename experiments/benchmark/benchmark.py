@@ -1,4 +1,4 @@
-"""The mode `benchmark`: measures the training, decoding and startup speed of a config."""
+"""The `benchmark` mode: measures the training, decoding and startup speed of a config."""
 
 import contextlib
 import json
@@ -66,7 +66,7 @@ def share_device() -> None:
 
 
 def choose(text: str | None, parts: Sequence[str]) -> list[str]:
-    """Returns the names in a comma-separated flag in the order of `parts`, or all if it is None."""
+    """Returns the names in a comma-separated flag, ordered as in `parts`; None means all parts."""
     names = parts if text is None else text.split(",")
     for name in names:
         if name not in parts:
@@ -75,7 +75,7 @@ def choose(text: str | None, parts: Sequence[str]) -> list[str]:
 
 
 def show_results(results: Mapping[str, Any], before: Mapping[str, Any] | None, name: str) -> bool:
-    """Prints the results and the regressions from `before`; returns whether there are any."""
+    """Prints the results and the regressions from `before`; returns whether anything regressed."""
     print_tables(results["parts"], f"{name} on {summary.machine(results['environment'])}")
     if not before:
         return False

@@ -61,7 +61,7 @@ class Setting(NamedTuple):
 
 
 def matmul(workload: Workload) -> MeasuredSystem:
-    """Returns the system that multiplies large matrices, the reference for all other systems."""
+    """Returns the system that multiplies large matrices, a reference for all other systems."""
     size = SIZES[jax.default_backend() != "cpu"]
     order = {"size": size, "products": PRODUCTS, "dtype": workload.config.model.dtype}
     return MeasuredSystem(f"{OURS}.multiply", order)
@@ -125,12 +125,12 @@ def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
 
 def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
     """Measures the time to the second step in seconds, with a cold and a warm compilation cache."""
-    task = make_task(workload)  # writes its text to the user's cache
+    task = make_task(workload)  # writes the encoded corpus to the user's cache
     starts: dict[str, tuple[list[float], list[float]]] = {"cold": ([], []), "warm": ([], [])}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         cache = folder / "cache"
-        cache.mkdir()  # links to the user's cache, without compiled programs
+        cache.mkdir()  # has links to the user's cache, but no compiled programs
         users = cache_folder(workload.config.data).absolute()
         for path in users.iterdir() if users.is_dir() else ():
             if path.name != "programs":
@@ -146,7 +146,7 @@ def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
 
 
 def second_step(workload: Workload, run: Path, cache: Path) -> float:
-    """Returns the time in seconds until a training in the folder `run` logs its second step."""
+    """Returns the time in seconds until training in the folder `run` logs its second step."""
     run.mkdir()
     write_json(run / "config.json", workload.config.to_dict())
     flags = [f"--workdir={run}", f"--config.data.cache_dir={cache}", "--config.train.log_every=1"]
@@ -193,7 +193,7 @@ KINDS = {"training": measure_training, "decoding": measure_decoding, "start": me
 
 
 def measure(parts: Mapping[str, tuple[str, Workload]], setting: Setting) -> dict[str, Any]:
-    """Measures `parts`, {name: (kind, workload)}; returns the content of benchmark.json."""
+    """Measures the parts {name: (kind, workload)}; returns the content of benchmark.json."""
     results = {}
     for name, (kind, workload) in parts.items():
         logger.info(f"measuring: {name}")
@@ -205,7 +205,7 @@ def measure(parts: Mapping[str, tuple[str, Workload]], setting: Setting) -> dict
 
 
 def choose_peers(text: str | None) -> list[str]:
-    """Returns the peers in a comma-separated flag, or the installed default peers if it is None."""
+    """Returns the peers in a comma-separated flag; None means all installed default peers."""
     missing = {
         name: [package for package in peer.packages if not importlib.util.find_spec(package)]
         for name, peer in PEERS.items()
@@ -257,7 +257,7 @@ def _describe_difference(task: Task, trains: bool) -> str:
 def training_peers(
     names: Sequence[str], workload: Workload, task: Task, steps: int, rounds: int, folder: Path
 ) -> dict[str, MeasuredSystem]:
-    """Returns the training peers; the task's first batches are written to `folder` for them."""
+    """Returns the training peers, for which the first batches of the task are saved in `folder`."""
     systems, config, ours = {}, workload.config, having("peers")
     for name in (name for name in names if PEERS[name].keys):  # our step with config overrides
         changed = copy.deepcopy(config)
@@ -286,9 +286,9 @@ def training_peers(
 def decoding_peers(
     names: Sequence[str], workload: Workload, task: Any, lines: Sequence[str], folder: Path
 ) -> dict[str, MeasuredSystem]:
-    """Returns the peers that translate `lines`; our weights are written to `folder` for them.
+    """Returns the peers that translate `lines` with our weights, which are saved in `folder`.
 
-    All their translations have the same length, which is the mean of our maximum lengths.
+    All translations of a peer have the same length, which is the mean of our maximum lengths.
     """
     config, decode = workload.config, workload.config.decode
     if not (names := comparable(names, "decoding", task)):

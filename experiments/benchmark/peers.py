@@ -1,6 +1,6 @@
-"""Other libraries with which we compare training and decoding speed; JAX is not imported.
+"""Other libraries whose training and decoding speed we compare with ours, without importing JAX.
 
-`train` and `translate` take an `order` from `measurements`, and `turn`, see `turns`.
+`train` and `translate` take an `order` from `measurements`, and `turn` (see `turns`).
 """
 # pyright: reportMissingImports=false
 
@@ -25,8 +25,8 @@ class Peer(NamedTuple):
     title: str
     packages: tuple[str, ...]
     function: str
-    kind: str = "training"  # kind of measurement, see `measurements.KINDS`
-    by_default: bool = True  # whether it is measured without --peers
+    kind: str = "training"  # kind of measurement, a key of `measurements.KINDS`
+    by_default: bool = True  # whether the peer is measured if --peers is not set
     options: Mapping[str, Any] = MappingProxyType({})  # additional entries of `order`
     keys: Mapping[str, str] = MappingProxyType({})  # config overrides, for our own system
 

@@ -1,4 +1,4 @@
-"""The mode `plan`: predicts the memory, disk space and time that a training run needs."""
+"""The `plan` mode: predicts the memory, disk space and time that a training run needs."""
 
 import contextlib
 import dataclasses
@@ -52,12 +52,12 @@ class Measured:
     state_bytes: int  # parameters, optimizer state and averaged weights
     step_bytes: list[int]  # memory of a step for each batch shape, including the state
     compile_seconds: float  # total compilation time for all batch shapes
-    step_seconds: Sequence[Sequence[float]] = ()  # for each shape; empty if memory is too small
+    step_seconds: Sequence[Sequence[float]] = ()  # for each shape; empty if the memory is too small
     evaluation_seconds: float = 0.0  # time of one validation, with untrained weights
 
     @property
     def needed_bytes(self) -> int:
-        """The memory of the largest step, plus the copy of the state for saving a checkpoint."""
+        """The peak memory of a step over all shapes, plus a copy of the state for checkpointing."""
         return max(self.step_bytes) + self.state_bytes
 
     def fits(self, free: int) -> bool:
@@ -99,7 +99,7 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
     summary, tokens = task.data_summary(), task.train_tokens
     every = config.train.evaluate_every or task.plan.epoch_length
     evaluations = math.ceil(measured.steps / every)
-    # The `keep` latest checkpoints, `keep` that end with the best one, and the one being written.
+    # The `keep` latest checkpoints, `keep` that end with the best, and one that is being written.
     keep = max(config.train.keep_last, config.evaluate.average_last_n)
     checkpoints = 1 + min(2 * keep, evaluations)
     time = _run_time(measured, config.train, shapes, evaluations) if measured.step_seconds else None
@@ -180,7 +180,7 @@ def free_memory() -> int:
 
 
 def measure(task: Task, shapes: list[BucketShape], free: int) -> Measured:
-    """Compiles the training step for each shape, and times it if it fits into `free` bytes."""
+    """Compiles the training step for each shape, and times the steps if `free` bytes suffice."""
     with (
         tempfile.TemporaryDirectory() as name,  # a temporary folder for the run
         contextlib.closing(TrainingRun(task, task.config, Path(name))) as run,
@@ -213,7 +213,7 @@ def measure(task: Task, shapes: list[BucketShape], free: int) -> Measured:
 def _time_steps(step: Any, weights: list[int]) -> list[list[float]]:
     """Times about STEPS steps, spread over shapes by frequency; returns a list for each shape."""
     start = monotonic()
-    first = [step(i) for i in range(len(weights))]  # slower, since they allocate memory
+    first = [step(i) for i in range(len(weights))]  # slower, due to memory allocation
     seconds: list[list[float]] = [[] for _ in weights]
     wanted = [max(1, round(STEPS * weight / sum(weights))) for weight in weights]
     for turn in range(max(wanted)):
@@ -252,7 +252,7 @@ def mean_seconds(
 
 
 def print_plan(estimates: Mapping[str, Any]) -> None:
-    """Prints the result of `estimate` as a table, with any advice."""
+    """Prints the result of `estimate` as a table, and advice if the memory is too small."""
     table = Table("", "estimate", title=f"{estimates['name']} on {estimates['device']}")
     for section in (_text_rows, _model_rows, _memory_rows, _disk_rows, _time_rows):
         for name, value in section(estimates):
@@ -323,7 +323,7 @@ def _time_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def duration(seconds: float) -> str:
-    """Formats seconds, such as 4.2 s; from one minute on, as hours, minutes and seconds."""
+    """Formats a time as seconds (4.2 s) or, from one minute on, as hours, minutes and seconds."""
     if seconds < 60:
         return f"{seconds:.2g} s"
     return str(datetime.timedelta(seconds=round(seconds)))

@@ -1,7 +1,7 @@
 """Summary statistics of a benchmark, and regressions from an earlier benchmark.
 
 Statistics are medians and quartiles over rounds. A cost is a time relative to large matmuls in the
-same round: 1.5 means 1.5 times the time of matmuls with the same number of FLOPs. If FLOPs are not
+same round: a cost of 1.5 is 1.5 times the time of matmuls with as many FLOPs. If FLOPs are not
 counted, the cost is the number of FLOPs that matmuls perform in that time, in units of 1e12.
 Benchmarks are compared by cost, so that a slow machine is not mistaken for slow code.
 """
@@ -18,7 +18,7 @@ UNIT = 1e12  # FLOPs
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 MATMUL, STEP, OURS_LOW = "matmul", "step", "ours_bfloat16"
 OURS = (STEP, "loop", "decoding", "cold", "warm")
-# Quantities to compare: key -> (name, relative growth that is tolerated).
+# Quantities to compare: key -> (name, tolerated relative increase).
 COMPARED = {
     "cost": ("time", 0.05),
     "compile_cost": ("compilation", 0.15),
@@ -27,7 +27,7 @@ COMPARED = {
 STARTS, START_MARGIN = ("cold", "warm"), 0.15
 Numbers = Sequence[float] | np.ndarray
 Spread = dict[str, float]
-SystemRecords = Mapping[str, Mapping[str, Any]]  # keyed by system, see `turns.rotate`
+SystemRecords = Mapping[str, Mapping[str, Any]]  # keyed by system; see `turns.rotate`
 
 
 def spread(values: Numbers) -> Spread:
@@ -99,7 +99,7 @@ def quantity(number: float, unit: str) -> str:
 
 
 class QuantityChange(NamedTuple):
-    """The ratio of a quantity to its baseline, and whether it exceeds both margin and noise."""
+    """The ratio of a quantity to the baseline, and whether it is worse beyond margin and noise."""
 
     part: str
     system: str
@@ -126,7 +126,7 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[QuantityChan
 
 
 def relate(old: Spread, new: Spread, margin: float) -> tuple[float, bool]:
-    """Returns the ratio of medians, and whether it exceeds the margin with disjoint quartiles."""
+    """Returns the ratio of medians, and whether it exceeds 1 + margin with disjoint quartiles."""
     ratio = new["median"] / old["median"]
     return ratio, ratio > 1 + margin and new["low"] > old["high"]
 
@@ -134,7 +134,7 @@ def relate(old: Spread, new: Spread, margin: float) -> tuple[float, bool]:
 def report(
     old: Mapping[str, Any], new: Mapping[str, Any], changes: Sequence[QuantityChange]
 ) -> list[str]:
-    """Returns a report, as lines: the baseline's machine, and each regression."""
+    """Returns the lines of a report: the machine of the baseline, and each regression."""
     then = old["environment"]
     commit = f", commit {then['code']['commit'][:7]}" if then["code"] else ""
     lines = [f"compared with the baseline of {machine(then)}{commit}"]

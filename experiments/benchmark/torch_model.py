@@ -14,7 +14,7 @@ DROPOUTS = {"activation": ("dropout",), "residual": ("dropout1", "dropout2", "dr
 
 
 class TorchTranslator(nn.Module):
-    """A model that returns next-token logits; its masks allow PyTorch's fastest attention.
+    """A model that returns next-token logits, with masks that allow PyTorch's fastest attention.
 
     Args:
       rates: dropout rates, keyed by their names in our config.
@@ -57,7 +57,7 @@ class TorchTranslator(nn.Module):
 
 
 def _transformer(config: ModelConfig, rates: dict[str, float]) -> nn.Transformer:
-    """Returns the encoder-decoder; as in ours, both stacks end with a norm only if pre-norm."""
+    """Returns an encoder-decoder. As in our model, stacks end with a norm only if pre-norm."""
     width, heads, pre = config.d_model, config.num_heads, config.normalizes_input
     sizes = {"d_model": width, "nhead": heads, "dim_feedforward": config.d_ff}
     settings = {**sizes, "batch_first": True, "norm_first": pre}

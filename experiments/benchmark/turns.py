@@ -2,7 +2,7 @@
 
     python -m experiments.benchmark.turns MODULE.FUNCTION ORDER
 
-starts such a process. It calls the function with its parameters `order`, parsed from JSON, and with
+starts such a process. It calls the function with the parameters `order`, parsed from JSON, and with
 `turn`, which sends a record and waits for the next request. The function calls `turn` once when it
 is ready, and then after each measurement. This module imports no framework, so the measured process
 memory includes only the measured system.
@@ -30,7 +30,7 @@ Turn = Callable[[dict[str, Any]], None]
 
 
 class MeasuredSystem(NamedTuple):
-    """A system to measure: its function, as `module.name`, and the parameters `order` for it."""
+    """A system to measure: a function, as `module.name`, and the function's parameter `order`."""
 
     function: str
     order: Mapping[str, Any]
@@ -39,7 +39,7 @@ class MeasuredSystem(NamedTuple):
 def rotate(
     systems: Mapping[str, MeasuredSystem], rounds: int, folder: Path
 ) -> dict[str, dict[str, Any]]:
-    """Returns each system's first record, with a record of each measurement in `rounds`.
+    """Returns each system's first record, with the records of all measurements as `rounds`.
 
     Systems are prepared sequentially and then measured in turn, so that a change in machine speed
     affects all of them. Logs are written to `folder`. Raises RunError if a system fails.
@@ -92,10 +92,10 @@ def start_system(
 
 
 def start_module(arguments: Sequence[str], **options: Any) -> subprocess.Popen:
-    """Starts `python -m` with these arguments in the current folder; its output goes to a pipe."""
+    """Starts `python -m` with these arguments in the current folder, with a pipe for its output."""
     paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    # -P: modules in the current folder cannot shadow ours or those of libraries.
+    # -P: modules in the current folder cannot shadow modules of this project or of libraries.
     command = [sys.executable, "-P", "-m", *arguments]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, **options)
 

@@ -1,7 +1,7 @@
 """Benchmark workloads, and the systems of this library that train and decode on them.
 
 A workload is a config with its own corpus, or with random tokens of a fixed shape. A system is a
-function that takes an `order`, which describes a workload, and `turn`, see `turns`.
+function that takes an `order`, which describes a workload, and `turn` (see `turns`).
 """
 
 import contextlib
@@ -45,7 +45,7 @@ class Shape(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """A config to train on random tokens of `shape`, or on its own corpus if that is None."""
+    """A config to train on random tokens of `shape`, or on its own corpus if `shape` is None."""
 
     config: ConfigDict
     shape: Shape | None = None
@@ -239,7 +239,7 @@ def _start_trainer(order: Mapping[str, Any]) -> tuple[Task, Trainer]:
 
 
 class _AskedPlan(Plan):
-    """A plan that yields one batch per shape, and then `steps` more whenever `turn` returns."""
+    """A plan that yields one batch per shape, and then `steps` batches whenever `turn` returns."""
 
     def __init__(self, plan: Plan, steps: int, turn: Turn, prefetch: int):
         self._plan, self._steps, self._turn, self._prefetch = plan, steps, turn, prefetch
@@ -273,7 +273,7 @@ def loop(order: Mapping[str, Any], turn: Turn) -> None:
 def decode(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     """Translates the first `sentences` sentences of the validation set with untrained weights.
 
-    Few translations then end before the maximum length, so this is about the slowest case.
+    Few of these translations end before the maximum length, so the time is near the worst case.
     """
     workload = read_workload(order)
     task = make_task(workload)

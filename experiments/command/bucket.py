@@ -1,8 +1,8 @@
 """Run folders in cloud buckets, such as `--workdir=s3://bucket/run` or `gs://bucket/run`.
 
-A command works in a local copy, locked against other commands, and uploads its changes; training
-uploads them every few seconds and at its end. The rest of the program therefore needs no support
-for buckets, and the store need not support renames or appends. Stores are opened with fsspec, which
+A command works in a local copy, which it locks, and then uploads the changes. Training uploads
+changes every few seconds and at its end. The rest of the program therefore needs no support for
+buckets, and the store need not support renames or appends. Stores are opened with fsspec, which
 needs a separate package for each kind of store.
 
 Only training deletes objects. Other commands never overwrite an object that another command has
@@ -33,15 +33,15 @@ from transformer.runs.workdir import locked
 
 COPIES = "~/.cache/transformer/buckets"
 EVERY = 10.0  # seconds between uploads
-STALE = 60.0  # seconds without an upload after which a training is considered dead
+STALE = 60.0  # seconds without an upload after which a training process is considered dead
 ROUNDS = 10  # maximum number of downloads while another training uploads
 LOCKS = "locks"  # folder of numbered lock objects; the training process owns the last one
-STATE = "copy.json"  # state of the copy, see `Bucket`
-# Names, and parts of paths, of files that are not uploaded.
+STATE = "copy.json"  # state of the copy; see `Bucket`
+# Names and path parts of files that are not uploaded.
 LOCAL = ("lock", STATE)
 HALF = (".partial", ".orbax-checkpoint-tmp/", ".deleted/")
 LOGS = (METRICS, EVENTS)
-RECORD = "record.json"  # a checkpoint without it is incomplete
+RECORD = "record.json"  # a checkpoint without this file is incomplete
 # Placeholders for the identity of an object during its upload or download.
 UPLOADING, DOWNLOADING = "uploading", "downloading"
 
@@ -52,7 +52,7 @@ class Bucket:
     """A folder in a bucket, given by its URL, and its local copy.
 
     The saved state contains the number of the last known training. For each file, it also has the
-    object's identity (None if there is none) and, if the local file is equal, its size and time.
+    object's identity (or None) and, if the local file is equal, the file's size and time.
     """
 
     def __init__(self, url: str):
@@ -70,7 +70,7 @@ class Bucket:
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """Turns errors of the store's package into a UserError with its URL."""
+        """Turns errors of the store's package into a UserError with the URL of the bucket."""
         try:
             yield
         except UserError:
@@ -105,9 +105,9 @@ class Bucket:
         }
 
     def open_copy(self, training: bool) -> None:
-        """Acquires the lock for a training, and synchronises the copy with the bucket.
+        """Acquires the lock if `training`, and synchronises the copy with the bucket.
 
-        Local changes of a killed command are kept unless another training has run there since.
+        Local changes of a killed command are kept unless another training process has run since.
         """
         self.copy.mkdir(parents=True, exist_ok=True)
         last, state = -1, self.copy / STATE
@@ -192,7 +192,7 @@ class Bucket:
             self._save()
 
     def _put(self, name: str, stat: list[int]) -> None:
-        """Uploads a file; unless training, skips it if another command has changed the object."""
+        """Uploads a file; only training overwrites an object that another command has changed."""
         path, place = self.copy / name, f"{self._root}/{name}"
         if self._current(place) != self._files.get(name, [None])[0]:
             if not self._number:
@@ -233,7 +233,7 @@ class Bucket:
         return f"{self._root}/{LOCKS}/{number:06d}"
 
     def _newest(self) -> tuple[int, dict[str, Any]]:
-        """Returns the number and the holder of the last lock; the number is 0 without a lock."""
+        """Returns the number and the holder of the last lock; the number is 0 if there is none."""
         self._store.invalidate_cache()
         place, number = f"{self._root}/{LOCKS}", 0
         if self._store.exists(place):

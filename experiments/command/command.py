@@ -1,8 +1,8 @@
-"""Runs a command: reads and validates its config, and calls its mode.
+"""Runs a command: reads and validates the config, and calls the function of the mode.
 
-A run's folder may come from another person. Its config contains paths of corpora and caches, and a
-cache contains machine code. Therefore only the modes that read the corpus (`READ_TEXT`) use its
-paths, which are logged; the cache is always the user's own.
+A run's folder may come from another person. Its config has the paths of corpora and caches, and a
+cache contains machine code. Therefore only the modes that read the corpus (`READ_TEXT`) use corpus
+paths of the config, which are logged. The cache is always the user's own.
 """
 
 import logging
@@ -79,7 +79,7 @@ def run_command(command: Command) -> int:
 
 
 def train_run(config: Any, workdir: str | Path, settings: Mapping[str, Any] | None) -> Path:
-    """Trains a run, see `transformer.train`; returns its folder."""
+    """Trains a run and returns its folder; see `transformer.train`."""
     if isinstance(config, str | Path):
         experiment = read_experiment(str(config))
     else:
@@ -140,7 +140,7 @@ def _experiment_of(command: Command, folder: Path) -> Experiment:
         command = command._replace(experiment=over_seeds(command.experiment, command.options.seeds))
     experiment = command.experiment or _saved_experiment(command, folder, has_run)
     config = experiment.config
-    # Cleaning needs no recipe; each trial of a sweep has its own corpus, and so its own row.
+    # Cleaning needs no recipe; each trial of a sweep has its own corpus and recipe row.
     has_no_row = command.mode == CLEAN or (command.mode == TRAIN and experiment.is_sweep)
     if command.experiment is None:
         for key, text in command.overrides:
@@ -174,9 +174,9 @@ def _saved_experiment(command: Command, folder: Path, has_run: bool) -> Experime
 def forget_places(config: ConfigDict, training: bool) -> None:
     """Resets the keys for paths and addresses in a run's saved config to their defaults.
 
-    For `training`, the paths of the corpus are kept, and a TFDS folder that contains the dataset.
-    Otherwise, only what determines the source language is kept: the name of the training file
-    without its folder, and whether there is a target file, see `segments.source_language`.
+    If `training`, the corpus paths are kept, as is a TFDS folder that contains the dataset.
+    Otherwise, only the values that `segments.source_language` reads are kept: the name of the
+    training file without its folder, and whether there is a target file.
     """
     data, defaults = config.data, flatten(default_config())
     dataset = Path(data.tfds_dir, re.split("[/:]", data.tfds_name)[0] or "none").expanduser()
@@ -217,6 +217,6 @@ def describe_text(run: Run) -> str | None:
 
 
 def _keep_compiled_programs(data: ConfigDict) -> None:
-    """Enables JAX's compilation cache next to the tokenizers, unless the environment sets one."""
+    """Enables JAX's compilation cache in the data cache, unless the environment sets a folder."""
     if data.cache_dir or "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         keep_programs(cache_folder(data) / "programs")

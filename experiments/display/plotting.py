@@ -1,4 +1,4 @@
-"""Style and shared elements of all figures, and a function that saves them."""
+"""The style and shared elements of all figures, and a function that saves figures."""
 
 import io
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ def light_grid(axes: Axes) -> None:
 
 
 def curve(axes: Axes, x: Any, y: Any, band: tuple | None = None, **style: Any) -> None:
-    """Draws a curve on a light grid, with a band between two other curves."""
+    """Draws a curve on a light grid, optionally with a band between two other curves."""
     [line] = axes.plot(x, y, **{"linewidth": 1.3, **style})
     if band is not None:
         axes.fill_between(x, *band, color=line.get_color(), alpha=0.2, linewidth=0)

@@ -20,28 +20,28 @@ Curves = dict[tuple[str, str], Curve]  # keyed by metric and split
 
 PANEL_HEIGHT = 2.1  # inches
 MAX_METRICS = 2**28  # maximum size of a metrics file in bytes
-FEW = 40  # maximum number of points in a curve with markers
+FEW = 40  # maximum number of points for which a curve has markers
 RATE = Metric("learning_rate", "learning rate")
 
 
 def panels() -> dict[str, dict[str, Metric]]:
-    """Returns the metrics of each panel, keyed by y-axis label; the learning rate comes last."""
+    """Returns the metrics of each subplot, keyed by y-axis label; the learning rate is last."""
     named = {label: select(lambda m, label=label: m.panel == label) for label in PANELS}
     return {**named, RATE.title: {RATE.name: RATE}}
 
 
 def drawn_metrics() -> tuple[str, ...]:
-    """Returns the metric keys of all panels."""
+    """Returns the metric keys of all subplots."""
     return tuple(name for metrics in panels().values() for name in metrics)
 
 
 def draw(metrics_file: Path, picture: Path) -> Path:
-    """Draws and saves the curves of a `metrics.jsonl`, see `build_figure`; returns `picture`."""
+    """Plots and saves the curves of a `metrics.jsonl` (see `build_figure`); returns `picture`."""
     return plotting.save_figure(build_figure(read_curves(metrics_file), str(metrics_file)), picture)
 
 
 def read_curves(metrics_file: Path, metrics: tuple[str, ...] | None = None) -> Curves:
-    """Returns the curves of the given metrics, by default those of all panels, in a metrics file.
+    """Returns curves from a metrics file: those of `metrics` or, by default, of all subplots.
 
     Damaged lines are skipped, such as the truncated last line of a killed run. If a resumed run
     repeats a step, the later line is used. Raises ValueError if the file cannot be read.
@@ -71,11 +71,11 @@ def read_curves(metrics_file: Path, metrics: tuple[str, ...] | None = None) -> C
 
 
 def build_figure(curves: Curves, source: str) -> Figure:
-    """Returns a figure of the curves in vertically stacked panels; empty panels are omitted.
+    """Returns a figure of the curves in vertically stacked subplots; empty subplots are omitted.
 
     If a split has negative log-likelihoods (nll), they replace its losses: nll has no smoothing or
     weights, and is comparable between splits. NaN leaves a gap in a curve. Raises ValueError, with
-    the name of the source, if there are no data.
+    the name `source`, if there is nothing to plot.
     """
     shown = {
         (metric, split): curve
@@ -102,7 +102,7 @@ def build_figure(curves: Curves, source: str) -> Figure:
 
 
 def _draw_panel(axes: Axes, metrics: Mapping[str, Metric], curves: Curves, every: Curves) -> None:
-    """Draws a panel's curves; `every` has all curves, and its losses break ties for the best."""
+    """Plots a subplot's curves; equal best scores are compared by the losses in `every`."""
     for number, ((metric, split), (steps, values)) in enumerate(curves.items()):
         label = f"{split} {metrics[metric].title}".replace("$", r"\$")  # not typeset as a formula
         training = split == "train"

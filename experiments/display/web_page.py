@@ -39,7 +39,7 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
 
 
 def render(template: str, **values: Any) -> str:
-    """Renders a template to a page; templates pass data to scripts with the filter `tojson`."""
+    """Renders a template to a page; templates pass data to scripts with the `tojson` filter."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(
             [TEMPLATE_FOLDER, *filter(Path.is_dir, TEMPLATE_FOLDER.iterdir())]
@@ -57,8 +57,8 @@ def render(template: str, **values: Any) -> str:
 def encode_array(array: np.ndarray) -> dict[str, Any]:
     """Returns an array as data for a page's script: its shape, and its values keyed by dtype name.
 
-    Floats are converted to float32. Values are little-endian base64 in C order, with a third of
-    the size of decimal numbers.
+    Floats are converted to float32. Values are little-endian base64 in C order, which takes a third
+    of the space of decimal numbers.
     """
     kind = "<f4" if array.dtype.kind == "f" else array.dtype.newbyteorder("<")
     numbers = np.ascontiguousarray(array, dtype=kind)
@@ -79,7 +79,7 @@ def figure_svg(figure: "Figure", name: str, caption: str) -> markupsafe.Markup:
     `name` makes the SVG ids unique on the page. Colours in `THEME_COLOURS` are replaced.
     """
     text = io.StringIO()
-    import matplotlib  # takes a third of a second
+    import matplotlib  # the import takes a third of a second
 
     with matplotlib.rc_context({"svg.hashsalt": name}):  # makes the ids reproducible
         figure.savefig(text, format="svg", transparent=True)

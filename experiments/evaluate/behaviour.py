@@ -39,7 +39,7 @@ END = r"(?:[.!?…।۔؟]++(?!\w)|[。！？])"  # the end of a sentence
 class Case(NamedTuple):
     """An input line, its reference, and the conditions that a translation must meet to pass.
 
-    The translation must match `pattern`, and its length ratio to the reference must be in `sizes`.
+    A translation must match `pattern`, with a length relative to the reference within `sizes`.
     """
 
     check: str
@@ -49,7 +49,7 @@ class Case(NamedTuple):
 
 
 def make_cases(run: Run) -> list[Case]:
-    """Returns the test cases for a run, which are generated from its test set."""
+    """Returns the test cases for a run, which are generated from the run's test set."""
     config, parts = run.config, parts_of(run.config.data, "test")
     pairs = [pair for part in parts for pair in read_pairs(run.folder, part)]
     spread, tagger = pairs[:: math.ceil(len(pairs) / LINES_PER_CHECK)], Tagger(config.data, None)
@@ -81,10 +81,10 @@ def make_cases(run: Run) -> list[Case]:
 
 
 def check_behaviour(run: Run, place: Path) -> dict[str, Any]:
-    """Returns each check's number of lines and passes, and the 95% interval of its pass rate.
+    """Returns each check's number of lines, number of passes, and 95% interval of the pass rate.
 
     Prints these numbers, and writes the failures to `failures.tsv` (check, source, translation).
-    `place` is the folder of the evaluation, which already contains the translations.
+    `place` is the evaluation folder, which already contains the translations.
     """
     outcomes, failures = collections.defaultdict(list), []
     tagger, cases = Tagger(run.config.data, None), make_cases(run)

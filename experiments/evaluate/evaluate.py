@@ -1,4 +1,4 @@
-"""The mode `evaluate`: scores a run, or all runs of a sweep, on held-out text or another text."""
+"""The `evaluate` mode: scores a run, or all runs of a sweep, on held-out text or another text."""
 
 import json
 import logging
@@ -40,9 +40,9 @@ class Evaluation(NamedTuple):
 def evaluate(run: Run, options: Options) -> None:
     """Scores the weights of a run on the held-out text in its folder, or on `--input`.
 
-    With the run's settings, its results, texts, figures and report are overwritten. With different
-    `decode` or `evaluate` settings, or for another text, results and texts are written to a folder
-    in `evaluations/` that is named after the text and the changed settings.
+    With the run's own settings, the run's results, texts, figures and report are overwritten. With
+    other `decode` or `evaluate` settings, or for another text, results and texts are written to a
+    folder in `evaluations/` that is named after the text and the changed settings.
     """
     prepare_evaluation(run, options).score()
 
@@ -143,7 +143,7 @@ def _known_evaluation(
 ) -> dict[str, Any] | None:
     """Returns the saved results if their step and settings match, or else None.
 
-    Raises UserError if the saved text digest differs; the digest of the held-out text is ''.
+    Raises UserError if the saved digest differs from `digest`, which is '' for held-out text.
     """
     results = read_results(place / "results.json")
     if results is None:
@@ -164,7 +164,7 @@ def _as_file_name(name: str) -> str:
 
 
 def _folder_name(text: str, settings: Mapping[str, Any]) -> str:
-    """Returns the folder name of an evaluation, given its text and settings with dotted keys."""
+    """Returns an evaluation's folder name from the text's name and settings with dotted keys."""
     parts = [f"{key.partition('.')[2]}={value}" for key, value in settings.items()]
     return ",".join(map(_as_file_name, [text, *parts] if text else parts))
 
@@ -207,7 +207,7 @@ def evaluate_sweep(runs: Sequence[Run], folder: Path, options: Options) -> None:
     names = {trial.folder: trial.name for trial in find_trials(folder)}
     rows, places = {}, set()
     for number, run in enumerate(runs, 1):
-        evaluation = prepare_evaluation(run, options)  # again, so only one text is in memory
+        evaluation = prepare_evaluation(run, options)  # again, to keep only one text in memory
         name = names.get(run.folder, run.folder.name)
         results = evaluation.known or {}
         there = f" has {evaluation.place / 'results.json'}" if results else ""

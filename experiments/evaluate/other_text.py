@@ -147,7 +147,7 @@ def _check_labels(path: Path, texts: Sequence[Any], labels: Sequence[str]) -> No
 
 
 def _check_named_file(name: str, flag: str, folders: bool = False) -> Path:
-    """Returns the path of a flag's file or data set; any folder is accepted if `folders` is set."""
+    """Returns the path that a flag gives: a file, a data set or, if `folders` is set, a folder."""
     path = Path(name).expanduser()
     if not name or not (path.is_file() or is_dataset(path) or (folders and path.is_dir())):
         raise UserError(f"{flag}={name} is not a file: name the text to score")
@@ -174,8 +174,8 @@ def _given_text(
 def fetch_named_set(flag: str) -> tuple[Path, list[Path]]:
     """Returns the source and reference files of a test set, such as `sacrebleu:wmt14/full,en-de`.
 
-    The files are in sacreBLEU's cache folder, which the environment variable SACREBLEU sets; the
-    default is `~/.sacrebleu`. A missing test set is downloaded.
+    The files are in sacreBLEU's cache folder: the value of the environment variable SACREBLEU, or
+    `~/.sacrebleu` by default. A missing test set is downloaded.
     """
     from sacrebleu.dataset import DATASETS  # importing it takes a tenth of a second
 

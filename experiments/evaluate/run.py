@@ -1,4 +1,4 @@
-"""Trains a run to its end and scores it, for the modes `train` and `evaluate`."""
+"""Trains a model to the end and scores it, for the `train` and `evaluate` modes."""
 
 import contextlib
 import dataclasses
@@ -45,7 +45,7 @@ def train(run: Run, processes: str = "") -> int | None:
     Returns the signal that stopped the training early, or None.
 
     Args:
-      processes: `--processes`, see `environment.join`.
+      processes: the value of `--processes`; see `environment.join`.
     """
     config, group = run.config, environment.join(processes, run.config.train.deadline)
     if not group.leads:
@@ -58,7 +58,7 @@ def train(run: Run, processes: str = "") -> int | None:
         make = functools.partial(tasks.REGISTRY[config.task], config, folder=run.folder)
         task = group.first(make)
         group.compare({"the tokenizer": task.fingerprint(), "the text": task.text_digest()})
-        # Opening the checkpoints deletes incomplete ones, so no other process may be writing them.
+        # Opening the checkpoints deletes incomplete ones, so no other process may write them now.
         group.agree(lambda: held.enter_context(workdir.locked(run.folder)))
         return _train_and_score(TrainingRun(task, config, run.folder, writes=group.leads), group)
 
@@ -107,7 +107,7 @@ def _begin_run(run: TrainingRun) -> State:
     task.save_assets(folder)
     summary = task.data_summary()
     runs.record_run(folder, data=summary)
-    if state >= State.TRAINED:  # scoring was interrupted, as by a full disk
+    if state >= State.TRAINED:  # scoring was interrupted, for example by a full disk
         run.close()
         return state
     environment.record(folder)
@@ -119,10 +119,11 @@ def _begin_run(run: TrainingRun) -> State:
 def score(
     task: Task, run: Run, place: Path | None = None, notes: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Scores a trained run; writes its results and texts, and returns the results with `notes`.
+    """Scores a run's trained model, writes the results and texts, and returns the results.
 
     Args:
-      place: an existing folder for the files; by default the run's folder.
+      place: an existing folder for the files, or None for the run's folder.
+      notes: further entries of the results.
     """
     folder, place = run.folder, place or run.folder
     chosen = Weights(folder, run.config).choose(task, keep=place == folder)
@@ -142,7 +143,7 @@ def score(
 
 
 def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
-    """Returns the scores of a trained run on each split of a task, and the cost of the run.
+    """Returns a trained model's scores on each split of a task, and the cost of the training.
 
     The scored texts and outputs are written to the folder `place`.
     """
@@ -156,7 +157,7 @@ def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
         copies = sum(part.get("seconds", 0.0) for part in scores.values())
         scores[split]["seconds"] = round(time.monotonic() - start - copies, 3)
         results |= scores
-        for name, lines in texts.items():  # line i of every file is for the same text
+        for name, lines in texts.items():  # line i of each file belongs to text i
             data = "".join(f"{join_lines(text)}\n" for text in lines).encode()
             (place / name).parent.mkdir(exist_ok=True)
             write_bytes(place / name, data)
@@ -175,15 +176,13 @@ def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
         "flops_per_token": task.predictor.model.flops_per_token(params),
     }
-    if task.is_translated:  # recorded, since a later mode may set another decode.beam_size
+    if task.is_translated:  # recorded, since a later command may change decode.beam_size
         results[run_tables.DECODE] = task.config.decode.to_dict()
     return results
 
 
 def _evaluate_split(task: Task, params: Any, split: str) -> tuple[dict[str, Any], ...]:
-    """Returns the final scores of a split and its parts, the lines of the text files to write,
-    keyed by file name, and the counts of each text in the split.
-    """
+    """Returns scores keyed by split or part, text lines keyed by file, and per-text counts."""
     scores = task.evaluate(params, split, final=True)
     parts = {split: scores, **scores.pop("parts", {})}
     texts = {name: lines for part in parts.values() for name, lines in part.pop("texts").items()}
@@ -210,7 +209,7 @@ def _search_settings(run: Run) -> dict[str, Any]:
 def _comparable_scores(
     start: dict[str, Any], results: Mapping[str, Any], search: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the record of the initial weights, without scores not comparable to the results."""
+    """Returns the record of the initial weights; scores that are not comparable are removed."""
     first = runs.first_scores(start)
     is_same = not first or start["scores"]["search"] == search
     for split, scores in first.items():
@@ -233,7 +232,7 @@ def show_results(task: Task, run: Run, results: dict[str, Any]) -> None:
         logger.info(f"wrote {report_page.write(run, results, None, line)}")
         return
     trained = run.load_trained(results["averaged_steps"])
-    trained = dataclasses.replace(trained, predictor=task.predictor)  # already compiled
+    trained = dataclasses.replace(trained, predictor=task.predictor)  # is already compiled
     logger.info("drawing ...")
     modes.show(task, trained.variables, folder)
     picture = folder / "figures" / "training.png"

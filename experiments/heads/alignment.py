@@ -1,4 +1,4 @@
-"""The mode `align`: scores each cross-attention head as a word aligner, and uses the best one."""
+"""The `align` mode: scores each cross-attention head as a word aligner, and uses the best."""
 
 import contextlib
 import logging
@@ -61,14 +61,14 @@ def align(run: Run, options: Options) -> list[Path]:
         raise UserError(f"{flag} is for another text: name it with --input")
     run.check_same()
     pairs = _pairs(run, options)
-    # Word numbers in link files do not count the tag before each source.
+    # Word numbers in link files do not count the source tag.
     words = len((options.source_tag or "").split())
     if options.input is not None and options.links is None:
         return _align(run, options, pairs, words)
     gold = _gold(run.config.data.source, options, pairs, words)
     read = [Path(name).expanduser() for name in (options.input, options.links) if name is not None]
     with contextlib.ExitStack() as stack:
-        if options.output is not None:  # opened first, to report errors before the scoring
+        if options.output is not None:  # opened first, to report errors before scoring
             output = stack.enter_context(open_output(options.output, *read))
         trained = run.load_trained()
         place = run.folder / SCORES
@@ -106,12 +106,12 @@ def _pairs(run: Run, options: Options) -> list[Pair]:
 
 
 def _shift(links: Iterable[tuple[int, int]], words: int) -> tuple[tuple[int, int], ...]:
-    """Returns links shifted by `words` source words, without links to negative positions."""
+    """Returns links shifted by `words` source words; links to negative positions are dropped."""
     return tuple((i + words, j) for i, j in links if i + words >= 0)
 
 
 def _gold(data_source: str, options: Options, pairs: Sequence[Pair], words: int) -> list[GoldLinks]:
-    """Returns the gold links of --links or of the data; word numbers include the source tag."""
+    """Returns gold links from --links or the data, with source tags counted as words."""
     if options.links is not None:
         counts = [(len(split_words(pair.source)), len(split_words(pair.target))) for pair in pairs]
         sizes = [(max(0, source - words), target) for source, target in counts]
@@ -163,7 +163,7 @@ def _align(run: Run, options: Options, pairs: Sequence[Pair], words: int) -> lis
 
 
 def print_scores(scores: dict[Head, LinkScore]) -> None:
-    """Prints a table of the scores of each head and mean of heads, for both `ALIGNMENT_ROWS`."""
+    """Prints a table of the scores of each head and each mean over heads, for both row types."""
     best = best_of(scores)
     measures = [name for rows in ALIGNMENT_ROWS for name in (f"{rows}: AER", "precision", "recall")]
     lines = []
@@ -189,7 +189,7 @@ def print_scores(scores: dict[Head, LinkScore]) -> None:
 def rates_figure(scores: dict[Head, LinkScore]) -> Figure:
     """Returns heat maps of per-head error rates for each row type; the best head is outlined.
 
-    The last column scores each layer's mean attention; the last row, the mean of all layers.
+    The last column is for the mean attention of a layer, and the last row for that of all layers.
     """
     layers, heads = (max(head.indices[i] for head in scores) + 1 for i in (0, 1))
     width, height = RATE_CELL * (heads + 1), RATE_CELL * (layers + 1)
@@ -214,7 +214,7 @@ def rates_figure(scores: dict[Head, LinkScore]) -> Figure:
 
 
 def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], heads: HeadLinks) -> Figure:
-    """Returns a figure of the best head's links in a few pairs, with sources above targets.
+    """Returns a figure of the best head's links for a few pairs, with sources above targets.
 
     Correct links (sure or possible) are solid lines, wrong links are dashed, and missed sure links
     are dotted.
@@ -243,7 +243,7 @@ def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], heads: HeadLi
 def _draw_pair(
     axes: Axes, pair: Pair, top: float, links: set[tuple[int, int]], gold: GoldLinks
 ) -> float:
-    """Draws two rows of words and their links, centred at x = 0; returns the width in inches."""
+    """Draws a pair as two rows of linked words, centred at x = 0; returns the width in inches."""
     source = split_words(pair.source)
     labels, style = labels_of([*source, *split_words(pair.target)], FONT_SIZE)
     heights = top - 0.2, top - PAIR_HEIGHT + PAIR_GAP + 0.1

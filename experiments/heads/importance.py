@@ -1,8 +1,8 @@
-"""The mode `heads`: ranks attention heads by gradients and by ablation.
+"""The `heads` mode: ranks attention heads by gradients and by ablation.
 
-The output of each head is multiplied by a gate of 1, see `transformer.model.stack`. One backward
-pass over the test set computes the derivatives of each text's loss L_x, which is a sum over tokens,
-with respect to all gates. With n tokens in total,
+The output of each head is multiplied by a gate, which is set to 1 (see `transformer.model.stack`).
+One backward pass over the test set computes the derivatives of each text's loss L_x, which is a sum
+over tokens, with respect to all gates. With n tokens in total,
 
     importance = sum_x |dL_x / dgate| / n,    estimate = -sum_x dL_x / dgate / n,
 
@@ -50,12 +50,12 @@ from ..evaluate.other_text import read_given
 from ..process.modes import Options
 from ..results.table import Table, print_rows
 
-Done = Callable[[int], None]  # called with the number of texts read since the last call
+Done = Callable[[int], None]  # called with the number of texts processed since the last call
 MIN_HEADS = 3  # minimum number of heads for a rank correlation
 
 
 class MapColumn(NamedTuple):
-    """A column of maps: title, number format, and colour map (red if the ablation is harmful)."""
+    """A column of heat maps: title, number format, and colour map (red if ablation hurts)."""
 
     title: str
     number: str
@@ -69,7 +69,7 @@ MEASURES = {
 }
 MAP_CELL, MIN_SIDE, MAX_SIDE = 0.48, 2.0, 4.0  # inches
 BAR_HEIGHT = 0.9  # inches
-WIDEST_NUMBER = 0.4  # inches: minimum cell side to show numbers
+WIDEST_NUMBER = 0.4  # inches: minimum side of the cells for numbers to be shown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,14 +86,14 @@ class HeadScores:
     estimate: float
     loss: float
     accuracy: float
-    bleu: float | None  # on a scale of 0 to 100, or None for other tasks than translation
+    bleu: float | None  # on a scale of 0 to 100, or None for tasks other than translation
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
     """All heads of a model, the scores without ablation, and Spearman's rank correlations.
 
-    Correlations are with the change in loss or BLEU, or None for few heads or constant values.
+    Correlations with the change in loss or BLEU are None for too few heads or constant values.
     """
 
     split: str
@@ -112,7 +112,7 @@ class Ranking:
 def heads(run: Run, options: Options) -> list[Path]:
     """Ranks all heads of a run's model; prints the ranking and returns the output files.
 
-    The text is the run's test set, or the text of `--input`, as in the mode `evaluate`.
+    The heads are ranked on the run's test set or on the text of `--input`, as in `evaluate`.
     """
     config, folder = run.config, run.folder
     if not has_heads(config.model):
@@ -187,7 +187,7 @@ def work(task: Task) -> int:
 
 
 def rank(task: Task, variables: Variables, done: Done) -> Ranking:
-    """Returns the importance of all heads."""
+    """Returns the importance of all heads by gradient and by ablation."""
     ones = unit_gates(task.predictor.model.config)
     places = [(kind, *place) for kind, gates in ones.items() for place in np.ndindex(gates.shape)]
     # The first model has no ablated head.
@@ -235,7 +235,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
     """Returns Spearman's rho, or None for fewer than MIN_HEADS pairs or for a constant input."""
     if len(first) < MIN_HEADS or min(len(set(first)), len(set(second))) < 2:
         return None
-    from scipy.stats import spearmanr  # takes half a second
+    from scipy.stats import spearmanr  # the import takes half a second
 
     return float(cast(Any, spearmanr(first, second)).statistic)
 
@@ -310,10 +310,10 @@ def _bleus(task: Any, variables: Variables, models: list[Any], done: Done) -> li
 
 
 def build_figure(ranking: Ranking) -> Figure:
-    """Returns a figure with a row of maps per kind of attention and a column per measure.
+    """Returns a figure of heat maps, with a row per kind of attention and a column per measure.
 
     The maps of a measure share one colour scale: red heads help the model, and blue heads harm it.
-    Colours follow the square root, because a few heads matter much more than the others.
+    The colour scale is a square root, because a few heads matter much more than the other heads.
     """
     heads, unit = ranking.heads, ranking.unit.split()[-1].removesuffix("s")
     by_kind = {kind: [head for head in heads if head.kind == kind] for kind in KINDS}
@@ -344,7 +344,7 @@ def build_figure(ranking: Ranking) -> Figure:
 
 
 def _draw_map(axes: Axes, heads: Sequence[HeadScores], name: str, largest: float, cell: float):
-    """Draws one measure of all heads of a kind of attention as a map, with numbers if they fit."""
+    """Draws one measure of an attention kind's heads as a heat map, with numbers if they fit."""
     measure = MEASURES[name]
     shape = max(head.layer for head in heads), max(head.head for head in heads)
     values = np.zeros(shape)

@@ -1,8 +1,8 @@
-"""Word links of cross-attention heads, their scores, and link files in the Pharaoh format.
+"""Alignment links from cross-attention heads, their scores, and link files in Pharaoh format.
 
-A link file has one sentence pair per line, with links separated by blanks. A link i-j is between
-source word i and target word j, both from zero; a possible (not sure) link is ipj or i?j. Words are
-the blank-separated parts of the unnormalised text in the file.
+Each line of a link file has the links of one sentence pair, separated by blanks. A link i-j joins
+source word i and target word j, counted from zero. A possible (not sure) link is ipj or i?j. Words
+are the blank-separated parts of the unnormalised text.
 """
 
 import csv
@@ -27,11 +27,11 @@ from ..process.text_io import LINES_AT_ONCE
 LINK = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)
 NO_LINK = -1
 MEAN = "mean"
-PAIRS_AT_ONCE = LINES_AT_ONCE // 4  # number of pairs with weights in memory
+PAIRS_AT_ONCE = LINES_AT_ONCE // 4  # number of pairs whose weights are in memory at once
 
 
 class Head(NamedTuple):
-    """A head, or a mean over heads, and a row type (a key of `alignment.ALIGNMENT_ROWS`)."""
+    """An attention head or mean over heads, and a row type (a key of `ALIGNMENT_ROWS`)."""
 
     rows: str
     layer: int | None  # from one; None for the mean over all
@@ -47,7 +47,7 @@ class Head(NamedTuple):
 
 
 class LinkScore(NamedTuple):
-    """The scores of a head, see `alignment.AlignmentScores`."""
+    """The alignment scores of a head; see `alignment.AlignmentScores`."""
 
     error_rate: float
     precision: float
@@ -55,18 +55,18 @@ class LinkScore(NamedTuple):
 
 
 class HeadLinks(NamedTuple):
-    """The links of all heads in a list of sentence pairs.
+    """The alignment links that each head predicts for a list of sentence pairs.
 
-    The order is that of `scores`: each layer's heads and their mean, then the mean of all layers.
+    The order for each row type is: each layer's heads and their mean, then the mean of all layers.
     """
 
     scores: dict[Head, LinkScore]
-    # For each pair, the source word that each head links to each target word, or NO_LINK; the first
-    # source word if several have equal weights.
+    # For each pair, the source word that each head links to each target word, or NO_LINK; of
+    # several source words with equal weights, the first one is linked.
     chosen: list[Int[np.ndarray, "N T"]]
 
     def best_links(self) -> list[list[tuple[int, int]]]:
-        """Returns the best head's links in each pair."""
+        """Returns the best head's links for each pair."""
         number = list(self.scores).index(best_of(self.scores))
         return [links_of(chosen[number]) for chosen in self.chosen]
 
@@ -88,7 +88,7 @@ def score_heads(
     gold: Sequence[alignment.GoldLinks],
     done: Callable[[int], None],
 ) -> HeadLinks:
-    """Returns the links of all heads in the pairs, with scores against the gold links."""
+    """Returns each head's alignment links for the pairs, scored against the gold links."""
     chosen, heads = [], []
 
     def links_by_head() -> Iterator[Float[np.ndarray, "N T S"]]:
@@ -118,7 +118,7 @@ def score_heads(
 def attended_words(
     translator: Translator, variables: Variables, pairs: Sequence[Pair], done: Callable[[int], None]
 ) -> Iterator[Float[np.ndarray, "rows layers H T S"]]:
-    """Yields each pair's attention from target to source words, for each of `ALIGNMENT_ROWS`."""
+    """Yields each pair's attention from target to source words, for each row type."""
     for first in range(0, len(pairs), PAIRS_AT_ONCE):
         chunk = translator.read_pairs(pairs[first : first + PAIRS_AT_ONCE])
         sources, targets, *_ = zip(*map(canonical, chunk), strict=True)

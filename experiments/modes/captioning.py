@@ -1,4 +1,4 @@
-"""The modes of captioning models: `caption` and `attention`."""
+"""The `caption` and `attention` modes for captioning models."""
 
 import logging
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def attention(run: Run, options: Options) -> list[Path]:
 
 
 def show(task: CaptionTask, variables: Variables, folder: Path) -> None:
-    """Prints a few captions of the test set, and plots the attention of the first one."""
+    """Prints captions for a few test images, and plots the attention for the first image."""
     name, maps = show_pairs(task, variables, folder, "picture", "caption")
     for file in draw_picture(maps, name, folder / "figures"):
         logger.info(f"wrote {file}")

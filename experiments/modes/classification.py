@@ -1,4 +1,4 @@
-"""The modes of classifiers: `classify` and `attention`."""
+"""The `classify` and `attention` modes for classifiers."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ from .translation import answer_lines
 logger = logging.getLogger(__name__)
 
 EXAMPLES = 6  # number of texts shown after training
-MAX_EXAMPLE_LENGTH = 90  # maximum characters of a text that is shown
-MAPPED = 500  # maximum number of texts in the embedding map; t-SNE then takes seconds
+MAX_EXAMPLE_LENGTH = 90  # maximum number of characters shown per text
+MAPPED = 500  # maximum number of texts in the embedding map, for which t-SNE takes seconds
 
 
 @line_mode
@@ -65,7 +65,7 @@ def attention(run: Run, options: Options) -> list[Path]:
 def draw_reading(
     classifier: ClassPredictor, variables: Variables, items: Sequence[Labelled], picture: Path
 ) -> list[Path]:
-    """Plots the attention pooling weight of each token; returns [file], or [] without pooling."""
+    """Plots the attention pooling weight of each token; returns [file], or [] without weights."""
     texts = [item.text for item in items]
     readings = classifier.reading(variables, texts)
     if not readings:

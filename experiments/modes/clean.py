@@ -1,4 +1,4 @@
-"""The mode `clean`: shows which training pairs cleaning keeps and drops, without training."""
+"""The `clean` mode: shows which training pairs cleaning keeps and drops, without training."""
 
 import collections
 import contextlib
@@ -37,9 +37,9 @@ def clean(run: Run) -> Iterator[Path]:
     """Writes files of the training pairs that cleaning keeps and drops, and prints a table.
 
     In `folder`/cleaning, line n of kept.source.txt and line n of kept.target.txt are a pair.
-    dropped.tsv has the columns reason, pair (its 1-based number), source and target, with spaces
-    for tabs. With several corpora, each has a subfolder, with sides as in its files. Validation and
-    test files are checked but not changed; nothing is held out.
+    dropped.tsv has the columns reason, pair (1-based number), source and target; tabs in texts are
+    replaced by spaces. If there are several corpora, each has a subfolder, with the sides as in the
+    corpus files. Validation and test files are checked but not changed. Nothing is held out.
     """
     check_folder(run.folder)
     place, corpora = run.folder / CLEANING_FOLDER, corpora_of(run.config.data)

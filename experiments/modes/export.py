@@ -1,4 +1,4 @@
-"""The modes `export` and `import`: convert runs to or from the formats of other programs."""
+"""The `export` and `import` modes: convert runs to or from the formats of other programs."""
 
 from pathlib import Path
 

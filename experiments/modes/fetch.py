@@ -1,6 +1,6 @@
-"""The mode `fetch`: downloads and verifies the public corpus named in a config.
+"""The `fetch` mode: downloads and verifies the public corpus named in a config.
 
-The file `fetched.json` next to a corpus records its files for later fetches.
+The file `fetched.json` next to a corpus records the corpus files for later fetches.
 """
 
 import collections
@@ -195,7 +195,7 @@ def _talk_lines(name: str, stream: IO[bytes]) -> list[str]:
 
 
 def _write_table(path: Path, rows: list[tuple[str, str, str]]) -> None:
-    """Writes rows label<TAB>text to a gzip file, in a shuffled order determined by file names."""
+    """Writes label<TAB>text rows to a gzip file, in a random order that depends on file names."""
     rows.sort(key=lambda row: row[:2])
     random.Random(0).shuffle(rows)
     with path.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:

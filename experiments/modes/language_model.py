@@ -1,4 +1,4 @@
-"""The modes of language models: `generate` and `attention`; `score` is in `translation`."""
+"""The `generate` and `attention` modes for language models; `score` is in `translation`."""
 
 import logging
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def attention(run: Run, options: Options) -> list[Path]:
 
 
 def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
-    """Prints a generated text, and plots the attention over its first tokens."""
+    """Prints a generated sample, and plots the attention over the sample's first tokens."""
     generator = task.predictor
     text = "".join(generator.stream(variables, ""))
     logger.info(f"it writes:\n\n{text}\n")

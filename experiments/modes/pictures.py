@@ -1,4 +1,4 @@
-"""The mode `attention` of image models; `classify` is in `classification`."""
+"""The `attention` mode for image models; the `classify` mode is in `classification`."""
 
 import logging
 from pathlib import Path

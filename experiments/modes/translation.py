@@ -1,4 +1,4 @@
-"""The modes of translation models: `translate`, `score` and `attention`."""
+"""The `translate`, `score` and `attention` modes for translation models."""
 
 import itertools
 import logging
@@ -30,7 +30,7 @@ def translate(run: Run, lines: Lines) -> Iterator[str]:
 
     If `decode.num_best` is greater than one, each input line yields that many output lines
     `number<TAB>score<TAB>text` with the 1-based number of the input line. Lines with several
-    sentences are split, see `segments.Segmenter`. Line breaks in a translation become spaces.
+    sentences are split by `segments.Segmenter`. Line breaks in a translation become spaces.
     """
     return write_texts(run, "translate", lines)
 
@@ -84,14 +84,14 @@ def attention(run: Run, options: Options) -> list[Path]:
 
 
 def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
-    """Prints a few translations of the test set, and plots the attention of the first one."""
+    """Prints translations of a few test sentences, and plots the attention for the first one."""
     show_pairs(task, variables, folder, "source", "translation")
 
 
 def show_pairs(
     task: TranslationTask, variables: Variables, folder: Path, source: str, output: str
 ) -> tuple[str, Attention]:
-    """Implements `show` with names for both sides; returns the first source and its attention."""
+    """Implements `show`, with names for both sides; returns the first source and its attention."""
     pairs = task.examples("test", EXAMPLES)
     sources = [pair.source for pair in pairs]
     for pair, best in zip(pairs, task.predictor.translate(variables, sources), strict=True):

@@ -1,4 +1,4 @@
-"""The mode `embeddings`: maps and nearest neighbours of token embeddings."""
+"""The `embeddings` mode: maps and nearest neighbours of token embeddings."""
 
 import logging
 import re
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 NEIGHBOURS = 10  # number of nearest neighbours that are printed and shown
 MAX_TOKENS = 12_000  # maximum number of tokens for t-SNE, which takes about a minute
-MAP_STEPS = 2**16 - 1  # integer coordinates along the longer side of the page's map
+MAP_STEPS = 2**16 - 1  # largest integer coordinate in the page's maps
 # Name and colour of each kind of token.
 TOKEN_GROUPS = {
     "begins a word": COLOURS[0],
@@ -55,7 +55,7 @@ class Map(NamedTuple):
 def embeddings(run: Run, options: Options) -> Iterator[Path]:
     """Draws t-SNE and PCA maps of a model's token embeddings; yields each file once it is written.
 
-    The files are figures, a page with search and zoom, and the arrays behind both. If
+    The files are figures, a page with search and zoom, and the arrays that they show. If
     `options.token` is a token or a sum of tokens, its nearest neighbours are printed instead.
     """
     trained = run.load_trained()
@@ -174,7 +174,7 @@ def neighbour_tables(tables: Mapping[str, TokenTable], question: str) -> list[Ta
 
 
 def find_token(tokenizer: Tokenizer, token: str) -> int:
-    """Returns the id of a token or one-token word: `▁house` for `house` if it exists.
+    """Returns the id of a token or one-token word: for `house`, it is `▁house` if it exists.
 
     Raises UserError, with a list of the word's subwords, if there is no such token.
     """
@@ -183,7 +183,7 @@ def find_token(tokenizer: Tokenizer, token: str) -> int:
     for spelling in (f"▁{token}", token):
         if token and spelling in ids:
             return ids[spelling]
-    parts = tokenizer.encode([token])[0]  # encoding may lowercase it
+    parts = tokenizer.encode([token])[0]  # encoding may lowercase the token
     if len(parts) == 1 and parts != [UNK_ID]:
         return parts[0]
     names = [printed(pieces[part]) for part in parts if pieces[part] not in ("▁", "<unk>")]

@@ -1,7 +1,7 @@
-"""The mode `positions`: figures of every positional encoding, and phasors as a GIF and a page.
+"""The `positions` mode: figures of every positional encoding, and phasors as a GIF and a page.
 
 All values are computed by the hooks of the classes in `transformer.model.positions`. Encodings
-that are added to the REGISTRY there are drawn automatically.
+that are added to the REGISTRY of that package are plotted automatically.
 
 Rotating phasors explain the heat map of sinusoids. Two dimensions that are the sine and the cosine
 of an angle define a point on a circle. The hand from the centre to this point rotates by a fixed
@@ -57,7 +57,7 @@ SHADES = 33  # number of colours; odd, so that zero has its own colour
 
 
 def positions(run: Run) -> Iterator[Path]:
-    """Draws every encoding with the dimensions of the run's model; yields the files.
+    """Plots each positional encoding at the dimensions of the run's model; yields file paths.
 
     The encodings that the model uses have their trained parameters if there is a checkpoint. All
     other encodings have initial parameters.
@@ -84,7 +84,7 @@ def positions(run: Run) -> Iterator[Path]:
 
 
 def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Path]:
-    """Draws encodings to `<folder>/<name>_<hook>[_<place>].png`; yields the files."""
+    """Plots encodings to `<folder>/<name>_<hook>[_<place>].png`; yields the paths."""
     for encoding in encodings:
         for hook in encoding.hooks:
             parts = filter(None, (encoding.name, hook, re.sub(r"\W+", "_", encoding.place)))
@@ -95,7 +95,7 @@ def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Pa
 
 
 def added_figure(encoding: Encoding, count: int) -> Figure:
-    """Draws the vectors that are added to the embeddings, and their dot products."""
+    """Plots the vectors that are added to the embeddings, and dot products of these vectors."""
     figure, top, left, right = _three_panels(encoding)
     table = encoding.table(count)
     _draw_matrix(top, table, aspect="auto")
@@ -108,7 +108,7 @@ def added_figure(encoding: Encoding, count: int) -> Figure:
 
 
 def rotated_figure(encoding: Encoding, count: int) -> Figure:
-    """Draws an all-ones vector rotated at each position, and dot products between positions."""
+    """Plots an all-ones vector rotated to each position, and dot products between positions."""
     figure, top, left, right = _three_panels(encoding)
     width = encoding.config.head_width
     rotated = encoding.rotated(np.ones((1, width)), count)[0]
@@ -123,7 +123,7 @@ def rotated_figure(encoding: Encoding, count: int) -> Figure:
 
 
 def bias_figure(encoding: Encoding, count: int) -> Figure:
-    """Draws the attention biases by distance for each head, and as a matrix for the first head."""
+    """Plots each head's attention biases against distance, and the first head's as a matrix."""
     biases = encoding.bias(count)
     figure = _captioned(encoding, 3.4)
     left, right = figure.subplots(1, 2)
@@ -140,7 +140,7 @@ def bias_figure(encoding: Encoding, count: int) -> Figure:
 
 
 def vectors_figure(encoding: Encoding, count: int, hook: str) -> Figure:
-    """Draws the vectors of `score` or `value_bias` by distance, with dot products and norms."""
+    """Plots the vectors of a `score` or `value_bias` hook, their dot products, and their norms."""
     figure, top, left, right = _three_panels(encoding)
     distances, vectors = encoding.vectors(hook, count)
     use = {"score": "is added to the key for the score", "value_bias": "is added to the value"}
@@ -173,7 +173,7 @@ def by_distance(matrix: Real[np.ndarray, "L L"]) -> Real[np.ndarray, "4 N"]:
 def _draw_matrix(
     axes: Axes, matrix: np.ndarray, extent: tuple | None = None, aspect: str = "equal"
 ) -> None:
-    """Draws a matrix with a diverging colour map and a colour bar."""
+    """Plots a matrix with a diverging colour map and a colour bar."""
     limit = float(np.nanmax(np.abs(matrix))) or 1.0
     style = {"vmin": -limit, "vmax": limit, "aspect": aspect, "extent": extent}
     image = plotting.heat_map(axes, matrix, cmap=plotting.SIGNED, **style)
@@ -183,7 +183,7 @@ def _draw_matrix(
 
 
 def _draw_products(left: Axes, right: Axes, products: Real[np.ndarray, "L L"]) -> None:
-    """Draws dot products of all position pairs as a matrix, and mean and range by distance."""
+    """Plots dot products between positions as a matrix, and their mean and range by distance."""
     _draw_matrix(left, products)
     _, mean, low, high = by_distance(products)[:, len(products) - 1 :]  # keys after the query
     plotting.curve(right, range(len(mean)), mean, (low, high), color=plotting.COLOURS[0])
@@ -191,7 +191,7 @@ def _draw_products(left: Axes, right: Axes, products: Real[np.ndarray, "L L"]) -
 
 
 def _draw_curves(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
-    """Draws one curve per head, with different lightness and line styles."""
+    """Plots one curve per head, with different lightness and line styles."""
     colours = plotting.layer_colours(len(curves))
     for head, curve in enumerate(curves):
         style = {"color": colours[head], "linestyle": LINE_STYLES[head % len(LINE_STYLES)]}
@@ -201,7 +201,7 @@ def _draw_curves(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
 
 
 def _three_panels(encoding: Encoding) -> tuple[Figure, Axes, Axes, Axes]:
-    """Returns a captioned figure with one wide panel above two smaller panels."""
+    """Returns a captioned figure with one wide subplot above two smaller subplots."""
     figure = _captioned(encoding, 6.4)
     axes = figure.subplot_mosaic([["top", "top"], ["left", "right"]], height_ratios=[1.15, 1])
     return figure, axes["top"], axes["left"], axes["right"]
@@ -222,7 +222,7 @@ def _captioned(encoding: Encoding, height: float) -> Figure:
 def draw_rotation(
     tables: Mapping[str, Float[np.ndarray, "L D"]], offset: int, picture: Path
 ) -> Path:
-    """Draws M_k for both PAIRS, and the `offset_errors` of each table; returns `picture`."""
+    """Plots the matrix M_k for both PAIRS, and each table's `offset_errors`; returns `picture`."""
     errors = {
         name: {pairs: offset_errors(table, pairs, offset) for pairs in PAIRS}
         for name, table in tables.items()
@@ -245,7 +245,7 @@ def draw_rotation(
         for (pairs, largest), style in zip(by_pairs.items(), ("-", "--"), strict=True):
             colour, label = plotting.look(number)["color"], f"{name}, pairs {pairs}"
             axes.plot(largest / EPSILON, color=colour, linestyle=style, label=label)
-    angle = np.arange(len(largest)) + offset  # times eps: the error of rounding it
+    angle = np.arange(len(largest)) + offset  # times eps: its rounding error
     plotting.curve(axes, angle - offset, angle, color="0.3", ls=":", label=f"angle, p + {offset}")
     axes.set_yscale("log")
     axes.set(xlabel="position p, from 0", ylabel="largest error (eps of float32)")
@@ -335,7 +335,7 @@ def write_phasors(drawn: Sequence[Phasors], page: Path) -> Path:
 
 
 def _draw_hand(figure: Figure, strip: Axes, number: int, hand: tuple[int, int]) -> Line2D:
-    """Draws a circle above the strip, with lines to its two cells; returns the circle's hand."""
+    """Draws a hand's circle, with lines to the hand's two cells of the strip; returns the hand."""
     box = strip.get_position()
     width = 2 * box.width / PHASOR_WIDTH
     axes = figure.add_axes((box.x0 + number * width, 0.73, width, 0.2), aspect="equal")

@@ -25,7 +25,7 @@ from transformer.runs.run import TrainedRun
 logger = logging.getLogger(__name__)
 
 AS_INITIALISED = "as initialised"
-PAIRS = {  # (sine, cosine) dimensions that rotate together, given the width
+PAIRS = {  # (sine, cosine) dimensions that rotate together, given their total number
     "2i and 2i + 1": lambda width: np.arange(width).reshape(-1, 2),
     "i and i + D/2": lambda width: np.arange(width).reshape(2, -1).T,
 }
@@ -56,7 +56,7 @@ class Encoding:
         return self._call("bias", jnp.arange(count), jnp.arange(count))
 
     def rotated(self, vectors: Real[np.ndarray, "N K"], count: int) -> Real[np.ndarray, "N L K"]:
-        """Returns queries or keys of the first head, rotated at each position."""
+        """Returns the first head's queries or keys, with the rotation of each position applied."""
         shape = (len(vectors), count, self.config.num_heads, self.config.head_width)
         heads = jnp.broadcast_to(jnp.asarray(vectors, jnp.float32)[:, None, None], shape)
         return self._call("rotate", heads, jnp.arange(count))[:, :, 0]
@@ -73,7 +73,7 @@ class Encoding:
         query = jnp.array([count - 1 if self.past_only else count // 2])
         keys = jnp.arange(count)
         if hook == "score":
-            # If queries are standard basis vectors, each score is one dimension of the vector.
+            # If queries are standard basis vectors, each score is one component of the vector.
             units = jnp.broadcast_to(jnp.eye(width)[:, None, None], (width, 1, heads, width))
             vectors = self._call(hook, units, query, keys)[:, :, 0].transpose(1, 2, 0)
         else:
@@ -89,7 +89,7 @@ class Encoding:
 
 
 def encodings(config: ModelConfig, seed: int, trained: TrainedRun | None) -> Iterator[Encoding]:
-    """Yields each encoding that fits the config, once per place if the model has trained it."""
+    """Yields the encodings that fit the config; trained encodings are yielded for each place."""
     for name in fitting_names(config):
         try:
             sizes = with_one_encoding(config, name)
@@ -125,7 +125,7 @@ def model_config(settings: ConfigDict) -> ModelConfig:
 
 
 def with_one_encoding(config: ModelConfig, name: str, **changes: Any) -> ModelConfig:
-    """Returns the config with `changes` and one encoding; raises UserError if they do not fit."""
+    """Returns the config with `changes` and one encoding; raises UserError if it is invalid."""
     names = {"positions": name, "encoder_positions": "", "decoder_positions": ""}
     changed = dataclasses.replace(config, **names, cross_positions="none", **changes)
     check_encodings(changed)

@@ -40,7 +40,7 @@ class Experiment(NamedTuple):
 
 
 def read_experiment(name: str) -> Experiment:
-    """Returns the results of `get_config()` and, if a file defines them, `sweep()` or `space()`.
+    """Returns the results of a file's `get_config()` and, if defined, `sweep()` or `space()`.
 
     Text after a colon is passed to `get_config`, and to `sweep` if it takes parameters. Files in
     `configs/` can be named from any working directory.
@@ -107,7 +107,7 @@ def _parse(text: str, like: Any) -> Any:
 
 
 def _parts(text: str) -> tuple[str, ...]:
-    """Splits text at commas, and removes brackets and quotes as in Python lists."""
+    """Splits comma-separated text, and strips the brackets and quotes of a Python list."""
     return tuple(part.strip().strip("'\"") for part in text.strip("()[]").split(","))
 
 

@@ -73,7 +73,7 @@ def _commit_of_code(folder: Path) -> dict[str, Any] | None:
 
 
 def join(text: str, deadline: float) -> Group:
-    """Joins the processes of a training and returns their group; call this before JAX starts.
+    """Joins the processes of a training run and returns the group; call this before JAX starts.
 
     Args:
       text: `--processes`: auto, HOST:PORT,COUNT,INDEX (address of process 0), or '' for just one.
@@ -101,7 +101,7 @@ def join(text: str, deadline: float) -> Group:
     if match:
         place = {"num_processes": int(match[2]), "process_id": int(match[3])}
         place |= {"coordinator_address": match[1], "cluster_detection_method": "deactivate"}
-    # Each process autotunes by itself; otherwise, all would wait for one with a cached program.
+    # Each process autotunes alone; otherwise, all would wait for a process with a cached program.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_shard_autotuning=false"
     fix = "start all, each with its own index" if match else "name HOST:PORT,COUNT,INDEX"
 

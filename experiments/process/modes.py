@@ -129,14 +129,14 @@ class Mode(NamedTuple):
     """A mode of `launch.py`.
 
     Attributes:
-      module: the module of its function, relative to this package's parent; {task} stands for the
+      module: the module of the function, relative to this package's parent; {task} stands for the
         name of the task's module. The function takes the run, and `Options` if the mode reads
-        flags; it returns or yields the files that it writes, or returns None.
-      help: its description in --help.
+        flags. It returns or yields the files that it writes, or returns None.
+      help: the description in --help.
       operation: the operation that a task must support, or '' if the mode is for all tasks.
       log: the stream for log messages, which is "stderr" if results go to stdout.
       workdir: whether --workdir is required, or None if --workdir and --config are rejected.
-      function: the name of its function, if this differs from the name of the mode.
+      function: the name of the function, if this differs from the name of the mode.
     """
 
     name: str
@@ -157,7 +157,7 @@ class Mode(NamedTuple):
         return not self.operation or self.operation in task.operations
 
     def load(self, name: str) -> Callable:
-        """Returns the function for the task `name`; raises UserError if it lacks this mode."""
+        """Returns the function for the task `name`; raises UserError if the mode is not for it."""
         from transformer.tasks import REGISTRY  # imports jax
 
         if not self.fits(task := REGISTRY[name]):
@@ -226,6 +226,6 @@ MODES = {mode.name: mode for mode in TABLE}
 
 
 def show(task: Any, variables: Any, folder: Path) -> None:
-    """Prints and plots outputs of a trained model, see `show` in each task's module."""
+    """Prints and plots outputs of a trained model; see `show` in each task's module."""
     name = type(task).__module__.split(".")[-1]
     importlib.import_module(f"{ROOM}.modes.{name}").show(task, variables, folder)

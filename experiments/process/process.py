@@ -26,7 +26,7 @@ LONG_COMPILATION = 0.1  # seconds; shorter compilations free little memory
 
 
 def explain(error: BaseException, place: str, memory: str) -> str | None:
-    """Returns a one-line message with the fix for a user error, or None for a bug.
+    """Returns a one-line message that tells how to fix a user error, or None for a bug.
 
     Args:
       place: the name to report for a system error without a file name.
@@ -50,9 +50,9 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
 
 
 def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
-    """Runs a command and returns its exit code, which is 2 for a user error, printed to stderr.
+    """Runs a command and returns the exit code; a user error is printed, and its code is 2.
 
-    `LostError.code` means that another process is lost. The arguments are those of `explain`.
+    `LostError.code` means that another process is lost. `place` and `memory` are for `explain`.
     """
     try:
         return run()
@@ -75,9 +75,9 @@ def _print_unraisable(error: Any) -> None:
 
 
 class _Lines(logging.Handler):
-    """Prints log lines to a stream of `sys`, looked up each time, as progress bars may replace it.
+    """Prints log lines to the current stream in `sys`, which progress bars may replace.
 
-    If the reading process is gone, as after Ctrl-C with `| tee`, the command continues. Each line
+    If the reading process is gone, e.g. after Ctrl-C with `| tee`, the command continues. Each line
     is written together with its line break, so that lines of several threads do not mix.
     """
 
@@ -130,7 +130,7 @@ def keep_program_memory() -> None:
 def keep_programs(folder: Path) -> None:
     """Enables JAX's compilation cache in a folder, so that later starts are fast.
 
-    Its entries are native code: anyone who can write to the folder can run code here. JAX verifies
+    The entries are native code: anyone who can write to the folder can run code here. JAX verifies
     the checksum of an entry when loading it; a damaged entry causes a warning and recompilation.
     """
     import jax

@@ -1,4 +1,4 @@
-"""Recipes: choose config values for the size of the training corpus, before it is read."""
+"""Recipes choose config values for the size of a training corpus before the corpus is read."""
 
 import itertools
 import logging
@@ -44,8 +44,8 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
     """Sets the config keys that `config.recipe` controls, and logs them with the reason.
 
     A key keeps its value if the command line sets it (`given`), or if its value differs from the
-    task's default config, such as configs/own_text.py. If `saved`, the config of a trained run, is
-    given, the values are copied from it, and the corpus is not needed.
+    task's default config, such as configs/own_text.py. If `saved` (the config of an existing run)
+    is given, the values are copied from it, and the corpus is not needed.
     """
     check_choice("config.recipe", config.recipe, RECIPES)
     if config.recipe == "none":

@@ -1,4 +1,4 @@
-"""Line-by-line text input and output of modes, and printing of tables."""
+"""Line-by-line text I/O for the modes, and table printing."""
 
 import contextlib
 import functools
@@ -46,7 +46,7 @@ def input_file(name: str | None) -> Path | None:
 def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
     """Yields standard output, or the file given by --output, which is written atomically.
 
-    Raises UserError if the file is one of the `sources`, which are read.
+    Raises UserError if the file is one of the input files `sources`.
     """
     if name is None:
         yield sys.stdout
@@ -173,14 +173,14 @@ class Lines:
             raise UserError(f"{self._name} is a {kind} file: {fix}")
 
     def _text(self, line: bytes, number: int) -> str:
-        """Decodes a line, removes its line break and adds its tag."""
+        """Decodes a line, removes the line break and adds the source tag."""
         text = decode_line(line, self._name, number).rstrip("\r\n")
         return self._tag(text, f"line {number}")
 
 
 def typed_lines() -> Iterator[list[bytes]]:
     """Yields each line that is typed on a terminal, or several lines if they are pasted at once."""
-    # With it, `input` supports editing, history and lines of more than 4,096 characters.
+    # Makes `input` support editing, history and lines of more than 4,096 characters.
     with contextlib.suppress(ImportError):
         importlib.import_module("readline")
     print(TYPING_HINT, file=sys.stderr, flush=True)

@@ -35,13 +35,13 @@ Captioned = tuple[Figure, str]
 
 
 def draw(comparison: Comparison, levels: Sequence[float] = ()) -> dict[str, Captioned]:
-    """Returns the figures keyed by name, each with its caption.
+    """Returns the figures and their captions, keyed by figure name.
 
-    The names are `scores` for a sweep or `differences` for other systems, `curves` if a run has
-    any, and `lengths`, except for sweeps of tasks without scores by length.
+    A sweep has a `scores` figure; other comparisons have `differences`. `curves` is included if
+    there are validation curves, and `lengths` unless a sweep's task has no scores by length.
 
     Args:
-      levels: scores that are marked with horizontal lines in the plots of the curves.
+      levels: scores to mark with horizontal lines in the plots of validation curves.
     """
     measures = comparison.measures
     with matplotlib.rc_context({"font.size": 9}):
@@ -58,12 +58,12 @@ def draw(comparison: Comparison, levels: Sequence[float] = ()) -> dict[str, Capt
 
 
 def _style(n: int) -> dict[str, Any]:
-    """Returns the plot style of system n in every figure."""
+    """Returns the plot style that system n has in every figure."""
     return {**look(n), "markersize": 4, "linestyle": DASHES[n // len(COLOURS) % len(DASHES)]}
 
 
 def _names(comparison: Comparison, longest_line: int) -> list[str]:
-    """Returns names of systems, with seed counts if seeds are lost, wrapped to `longest_line`."""
+    """Returns system names, wrapped to `longest_line`, with seed counts if any seeds are lost."""
     names = []
     for system in comparison.systems:
         marks = ["baseline"] * (system is comparison.baseline)
@@ -75,7 +75,7 @@ def _names(comparison: Comparison, longest_line: int) -> list[str]:
 
 
 def _draw_scores(comparison: Comparison) -> Captioned:
-    """Draws a row per system: the mean and standard deviation, above the scores of the seeds."""
+    """Plots a row for each system: the mean and standard deviation above the seeds' scores."""
     measures, systems = comparison.measures, comparison.systems
     panels = [measures.measure(name, panel=True) for name in measures.panels]
     panels = [panel for panel in panels if comparison.has(panel.path)]
@@ -85,7 +85,7 @@ def _draw_scores(comparison: Comparison) -> Captioned:
             spread = system.over_seeds(panel.path)
             if spread is None:
                 continue
-            if spread.n > 1:  # drawn below the mean, to keep it visible
+            if spread.n > 1:  # drawn below the mean, to keep the mean visible
                 seeds = [panel.scale * (run.score(panel.path) or 0) for run in system.runs]
                 small = {"markersize": 3, "alpha": 0.7, "markeredgewidth": 0}
                 axes.plot(seeds, [y + 0.25] * spread.n, "o", color=look(y)["color"], **small)
@@ -101,7 +101,7 @@ def _draw_scores(comparison: Comparison) -> Captioned:
 
 
 def _draw_differences(comparison: Comparison) -> Captioned:
-    """Draws a panel per metric, with each system's difference to the baseline and interval."""
+    """Plots each system's difference to the baseline, and its interval, in a subplot per metric."""
     panels = [comparison.measures.measure(name, panel=True) for name in comparison.metrics]
     figure, row = _with_rows(_names(comparison, MAX_LABEL_LENGTH), panels)
     for axes, panel in zip(row, panels, strict=True):
@@ -115,14 +115,14 @@ def _draw_differences(comparison: Comparison) -> Captioned:
 
 
 def _draw_dot(axes: Axes, value: float, row: int, half: float | None) -> None:
-    """Draws a value in a row, with an interval of `half` to each side unless it is None."""
+    """Plots a value in a row, with an error bar of `half` to each side unless `half` is None."""
     mark = {"color": look(row)["color"], "fmt": look(row)["marker"], "markersize": 5}
     axes.errorbar(value, row, xerr=half, capsize=3, **mark)
 
 
 def _with_rows(names: Sequence[str], panels: Sequence[Measure]) -> tuple[Figure, list[Axes]]:
-    """Returns a figure with a panel for each measure and a row for each name."""
-    lines = max(2, *(2 + name.count("\n") for name in names))  # lines per row, one of them blank
+    """Returns a figure, and its subplots: one for each measure, with a row for each name."""
+    lines = max(2, *(2 + name.count("\n") for name in names))  # lines per row, with a blank one
     figure = new_figure(WIDTH, 0.7 + 0.15 * lines * len(names))
     row = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
     for axes, panel in zip(row, panels, strict=True):
@@ -139,7 +139,7 @@ def _with_rows(names: Sequence[str], panels: Sequence[Measure]) -> tuple[Figure,
 def _draw_curves(
     comparison: Comparison, names: Sequence[str], levels: Sequence[float]
 ) -> Captioned:
-    """Draws validation curves, averaged over seeds, by minutes if known, or else by steps."""
+    """Plots mean validation curves against minutes if times are known, or else against steps."""
     measures, systems = comparison.measures, comparison.systems
     figure = _with_legend(comparison, 2.3 * len(names))
     column = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0]
@@ -162,7 +162,7 @@ def _draw_curves(
 
 
 def _draw_lengths(comparison: Comparison) -> Captioned:
-    """Draws test scores by the number of words in a text."""
+    """Plots test scores for buckets of texts, which are grouped by number of words."""
     measures, lengths = comparison.measures, comparison.runs[0].lengths
     names = measures.by_length if comparison.trials else comparison.metrics[:1]
     buckets = length_buckets(lengths)
@@ -185,7 +185,7 @@ def _draw_lengths(comparison: Comparison) -> Captioned:
 
 
 def _draw_band(axes: Axes, x: np.ndarray, values: np.ndarray, n: int) -> None:
-    """Draws the mean over seeds of values [seeds, x], with a band of one standard deviation."""
+    """Plots the mean over seeds of values [seeds, x], with a band of ± one standard deviation."""
     mean, deviation = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else 0
     # Markers at a hundred points would hide the curve.
     every = max(1, len(x) // 8)
@@ -193,7 +193,7 @@ def _draw_band(axes: Axes, x: np.ndarray, values: np.ndarray, n: int) -> None:
 
 
 def _with_legend(comparison: Comparison, height: float) -> Figure:
-    """Returns a figure with space for panels of `height` inches above a legend of the systems."""
+    """Returns a figure with `height` inches for subplots above a legend of the systems."""
     names = _names(comparison, MAX_LEGEND_LENGTH)
     lines = [Line2D([], [], **_style(n)) for n in range(len(names))]
     columns = max(1, min(len(names), 3, 90 // (max(map(len, names)) + 8)))

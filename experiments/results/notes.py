@@ -1,4 +1,4 @@
-"""Notes below the tables of a sweep or comparison: the method and limits of each number."""
+"""Notes below the tables of a sweep or comparison, on the method and limits of each number."""
 
 from collections.abc import Iterable, Sequence
 
@@ -75,7 +75,7 @@ def _difference_notes(comparison: Comparison) -> list[str]:
 def _test_notes(differences: Sequence[Difference], noun: str, systems: int) -> list[str]:
     """Returns sentences about the scope and the correction of intervals and p-values.
 
-    `systems` is the number of systems that are compared with the baseline; `noun` names a text.
+    `systems` is the number of systems compared with the baseline. `noun` is the word for a text.
     """
     tested = [each for each in differences if each.has_interval]
     several = any(max(each.seeds) > 1 for each in tested)

@@ -1,4 +1,4 @@
-"""The task-specific part of a report: sample outputs and the worst outputs of a run."""
+"""The task-specific sections of a report: a run's sample outputs and worst outputs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ from .table import Table
 from .tasks import read_columns, read_lines
 
 SAMPLES, WORST, ERRORS, MISTAKES = 5, 6, 3, 10  # numbers of texts shown
-MAX_TEXT_LENGTH = 600  # maximum number of characters shown of a text
+MAX_TEXT_LENGTH = 600  # maximum number of characters shown per text
 MAX_DRAWN_TOKENS = 48  # maximum number of tokens per side of an attention map
-MIN_TOKENS = 5  # minimum tokens of a segment for a meaningful perplexity
+MIN_TOKENS = 5  # minimum number of tokens in a segment for a meaningful perplexity
 EXACT, SEARCH, MODEL = "exact", "search", "model"
-# Minimum lead of the reference's score over the translation's, relative and absolute. Saved scores
-# have four decimals, and rounding errors differ between the search and other compiled programs.
+# A reference must outscore a translation by more than this margin (relative and absolute). Saved
+# scores have four decimals, and the rounding errors of the search differ from those of rescoring.
 LEAD = 1e-3
 
 
@@ -39,7 +39,7 @@ class AttentionMap(NamedTuple):
 
 
 class Excerpt(NamedTuple):
-    """A text and the model's output, as named lines."""
+    """A text and the model's output for this text, as lines keyed by name."""
 
     title: str
     lines: dict[str, str]
@@ -69,7 +69,7 @@ class Sentence(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A sentence, the search scores of its translation and reference, and its kind of error."""
+    """A sentence, the search scores of its translation and reference, and the kind of error."""
 
     sentence: Sentence
     translation: float
@@ -129,7 +129,7 @@ def _example(title: str, texts: dict[str, str], attention: AttentionMap | None =
 def _errors(
     decode: ConfigDict, sentences: Sequence[Sentence], trained: TrainedRun | None, missing: str
 ) -> Group:
-    """Returns the section of the report on search errors and model errors."""
+    """Returns the report section on search errors and model errors."""
     title = "Search errors and model errors"
     if trained is None:
         return Group("errors", title, [f"References are not scored: {missing}"])
@@ -164,7 +164,7 @@ def _errors(
 
 
 def _error_examples(judged: Sequence[Judged], kind: str) -> list[Excerpt]:
-    """Returns the clearest errors of a kind, which have the largest score differences."""
+    """Returns the errors of a kind with the largest score differences."""
     errors = [each for each in judged if each.kind == kind]
     errors.sort(key=lambda each: -abs(each.reference - each.translation))
     about = ", {0.kind} error: reference {0.reference:.3f}, translation {0.translation:.3f}"
@@ -174,7 +174,7 @@ def _error_examples(judged: Sequence[Judged], kind: str) -> list[Excerpt]:
 def likelihoods(
     decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
-    """Returns a sample and the worst predictions of a language model; see `translations`."""
+    """Returns a language model's sample and the text it predicts worst; see `translations`."""
     notes, written = [f"Nothing is written: {missing}"], []
     if trained:
         text = "".join(trained.predictor.stream(trained.variables, ""))
@@ -237,7 +237,7 @@ REGISTRY: dict[str, Callable[..., list[Group]]] = {
 
 
 def read_sentences(folder: Path, split: str) -> list[Sentence]:
-    """Returns the sentences of a split with a run's translations."""
+    """Returns the sentences of a split, and a run's translations of the sentences."""
     place = folder / "translations"
     further = (path.name.removesuffix(".txt") for path in place.glob(f"{split}.reference.*.txt"))
     names = (split, f"{split}.source", f"{split}.reference", *further)
@@ -254,10 +254,10 @@ def read_sentences(folder: Path, split: str) -> list[Sentence]:
 
 
 def judge(trained: TrainedRun, sentences: Sequence[Sentence], decode: ConfigDict) -> list[Judged]:
-    """Returns the sentences whose translation can be judged, with their kind of error.
+    """Returns the sentences that can be judged, each with the kind of error of its translation.
 
     A translation that equals its reference is `EXACT`. Otherwise, it is a `SEARCH` error if the
-    reference scores higher by more than rounding, since the search should have preferred the
+    reference scores higher by more than rounding error, since the search should have preferred the
     reference, or else a `MODEL` error. Search errors that the reference does not reveal are not
     counted. Sentences are omitted if the search cannot produce the reference: the source or the
     reference exceeds the maximum length, or the reference has an unknown token.
@@ -289,7 +289,7 @@ def judge(trained: TrainedRun, sentences: Sequence[Sentence], decode: ConfigDict
 
 
 def penalised(log_prob: float, tokens: int, decode: ConfigDict) -> float:
-    """Returns the score that a search maximises: log-probability over the length penalty."""
+    """Returns the score that a search maximises: log-probability divided by length penalty."""
     return log_prob / float(PENALTIES[decode.length_penalty](np.float64(tokens), decode.alpha))
 
 
@@ -308,14 +308,14 @@ def cross_attention(
     maps: list[AttentionMap | None] = [None] * len(sources)
     length = min(MAX_DRAWN_TOKENS, predictor.max_length)
     read, written = predictor.encode_pairs(map(Pair, sources, translations))
-    # The maximum length includes end-of-sentence; the token ids do not.
+    # The maximum length counts the end-of-sentence token, which the token ids lack.
     drawn = [i for i in range(len(sources)) if max(len(read[i]), len(written[i])) < length]
     if not drawn or not has_cross_attention(predictor.model.config):
         return maps
     texts = [read[i] for i in drawn], [written[i] for i in drawn]
     batch = predictor.make_batch(*texts, len(drawn), length)
 
-    @jax.jit  # compiled into one program that returns only the mean, not all weights
+    @jax.jit  # the compiled program returns only the mean, not all weights
     def mean_of_last_layer(variables: Any, batch: Any) -> jax.Array:
         return predictor.batch_attention(variables, batch)["cross"].weights[-1].mean(axis=1)
 

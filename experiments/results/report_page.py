@@ -1,4 +1,4 @@
-"""The report of a run: one page with everything that is needed to judge the run.
+"""The report of a run: an HTML page with the information that is needed to judge the run.
 
 The report uses only the run's folder and checkpoint, so it can be written again without the
 training data.
@@ -68,18 +68,18 @@ def write(run: Run, results: dict[str, Any], trained: TrainedRun | None, missing
 
     Args:
       results: the content of `results.json`.
-      trained: the model with these results, or None if it is not available.
+      trained: the model that has these results, or None if the model is not available.
       missing: the reason, shown to the reader, why the model is not available.
     """
     config, folder = run.config, run.folder
     recorded = runs.read_run(folder)
     environment, data = recorded.get("environment"), recorded.get("data")
-    # The report shows the saved config: the flags of a mode do not change the training.
+    # The report shows the saved config, since flags of this command did not affect the training.
     recorded = load_config(folder)
     differing = run_tables.differing(recorded)
     split = run_tables.main_split(results)
     behaviour = runs.read_results(folder / "evaluations/behaviour/results.json") or {}
-    if behaviour.get("step") != results["step"]:  # scores of other weights
+    if behaviour.get("step") != results["step"]:  # the scores are of other weights
         behaviour = {}
     task, decode = tasks.REGISTRY[config.task], run_tables.decode_of(config.decode, results)
     try:
@@ -87,7 +87,7 @@ def write(run: Run, results: dict[str, Any], trained: TrainedRun | None, missing
             raise UserError(f"{name} is damaged: --mode=evaluate writes it again")
         write_groups = outputs.REGISTRY[REGISTRY[config.task].made]
         groups = write_groups(decode, folder, split, trained, missing)
-    except (UserError, ValueError) as error:  # a foreign file may have wrong columns
+    except (UserError, ValueError) as error:  # a file from elsewhere may have wrong columns
         groups = [Group("samples", "Texts", [str(error)])]
     return web_page.write_page(
         folder / REPORT,
@@ -130,7 +130,7 @@ def _curves(metrics: Path) -> Any:
 
 
 def _pictures(figures: Path) -> dict[str, str]:
-    """Returns a run's figures as data URLs keyed by caption, sorted by number in the file name."""
+    """Returns a run's figures as data URLs keyed by caption, in numerical order of files."""
 
     def place(path: Path) -> str:
         return re.sub(r"\d+", lambda number: number[0].zfill(9), path.name)  # strip_2 < strip_10

@@ -25,7 +25,7 @@ MARKS = {"±": "± is half a 95% bootstrap interval", "(": "brackets have a 95% 
 
 
 def rows_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the scores of each split, and of the initial weights if they are another run's."""
+    """Returns the scores of each split, and of initial weights that come from another run."""
     first = first_scores(results.get(START)).items()
     splits = {name: scores for name, scores in results.items() if is_split(name)}
     return splits | {f"{name}, first weights": scores for name, scores in first}
@@ -37,7 +37,7 @@ def main_split(results: dict[str, Any]) -> str:
 
 
 def main_score(task: str, results: dict[str, Any]) -> str:
-    """Returns a sentence with the main score of a run and its confidence interval."""
+    """Returns a sentence that states a run's main score and the score's confidence interval."""
     split, measures = main_split(results), REGISTRY[task]
     measure, metric = measures.main, measures.metric(measures.main_metric)
     scores = results[split]
@@ -51,7 +51,7 @@ def main_score(task: str, results: dict[str, Any]) -> str:
 
 
 def score_table(task: str, results: dict[str, Any]) -> Table:
-    """Returns a table of all scores of all splits, one per row, with the main metrics first."""
+    """Returns a table with a row for each score, main metrics first, and a column per split."""
     splits = rows_of(results)
     names = dict.fromkeys(
         name
@@ -63,7 +63,7 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
     columns = [each for measure in measures for each in measure.expand([results])]
     shown = {each.name: each for each in columns if each.path.startswith("test.")}
     for name in names:
-        metric = REGISTRY[task].metric(name)  # a number that is not in sweep tables
+        metric = REGISTRY[task].metric(name)  # a score that is not in sweep tables
         shown.setdefault(name, Measure(name, metric.column, metric.scale, metric.format))
     shown[SECONDS.name] = SECONDS
     rows = [
@@ -76,7 +76,7 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
 
 
 def behaviour_table(results: dict[str, Any]) -> Table | None:
-    """Returns a table of the pass rates of the evaluation `behaviour`, or None if there is none."""
+    """Returns a table of pass rates in the `behaviour` evaluation, or None if there are none."""
     rows = [
         [check, f"{rate['lines']:,}", f"{rate['passed'] / rate['lines']:.1%}"]
         + [f"{rate['low']:.1%} to {rate['high']:.1%}"]
@@ -87,18 +87,18 @@ def behaviour_table(results: dict[str, Any]) -> Table | None:
 
 
 def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns (metric, signature) of the main split; equal signatures mean comparable scores."""
+    """Returns (metric, signature) pairs of the main split; equal signatures are comparable."""
     end, scores = "_signature", results[main_split(results)]
     return [(name.removesuffix(end), text) for name, text in scores.items() if name.endswith(end)]
 
 
 def decode_of(settings: ConfigDict, results: dict[str, Any]) -> Any:
-    """Returns the `config.decode` of the final scores, which may differ from the current one."""
+    """Returns the `config.decode` of the final scores, which may differ from `settings`."""
     return ConfigDict({**settings, **results.get(DECODE, {})})
 
 
 def decode_table(decode: ConfigDict, task: str) -> Table | None:
-    """Returns a table of the search settings of translations, or None for other tasks."""
+    """Returns a table of the search settings for translation, or None for other tasks."""
     if not tasks.REGISTRY[task].is_translated:
         return None
     rows = [[key, _shown(decode[key.partition(".")[2]])] for key in having("search")]
@@ -125,7 +125,7 @@ def cost_table(results: dict[str, Any], unit: str) -> Table:
 
 
 def class_table(scores: dict[str, Any]) -> Table | None:
-    """Returns a table of per-class precision, recall, F1 and AUC, or None without classes."""
+    """Returns a table of per-class precision, recall, F1 and AUC, or None for other tasks."""
     if "classes" not in scores:
         return None
     rows = [
@@ -199,7 +199,7 @@ def command(keys: Iterable[tuple[str, Any, Any]]) -> str:
 
 
 def environment_table(environment: dict[str, Any]) -> Table:
-    """Returns a table of the machine and the package versions when a run was last started."""
+    """Returns a table of the machine and the package versions at a run's last start."""
     devices, code = environment["devices"], environment["code"]
     commit = "no git checkout of its own"
     if code:

@@ -1,4 +1,4 @@
-"""Reads the systems in `--runs`: runs on one test set, with several seeds pooled per system."""
+"""Reads the systems named by `--runs`; a system may pool several runs with different seeds."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ from .systems import (
 from .tasks import REGISTRY, TaskMeasures
 
 RUNS_EXAMPLE = "--runs=runs/a,runs/b"
-# Keys that may differ between the seeds of a setting, such as names and paths.
+# Config keys that may differ between the seeds of a setting, such as names and paths.
 FREE_KEYS = {"seed", *having("label", "place", "sweep", "trials")}
 
 
@@ -93,7 +93,7 @@ def _parse(runs: str) -> dict[str, list[Path]]:
 
 
 def _runs_of(folder: Path) -> list[Path]:
-    """Returns a run's folder, or the folders of all runs of a sweep over seeds."""
+    """Returns the run folders in a folder, which is a run or a sweep over seeds."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder: check --runs")
     trials = find_trials(folder)
@@ -121,7 +121,7 @@ def _check_same_setting(first: Run, other: Run) -> None:
 
 
 def _read_run(run: Run, measures: TaskMeasures, test_set: str | None) -> ScoredRun:
-    """Returns a finished run with its outputs on a test set and their scores."""
+    """Returns a finished run with its test set outputs and the scores of these outputs."""
     folder, data = run.folder, run.config.data
     place = folder if test_set is None else folder / workdir.EVALUATIONS / test_set
     path = place / "results.json"

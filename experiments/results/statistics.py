@@ -19,10 +19,10 @@ TESTS = {  # tests over seeds, keyed by their names in signatures
     "cochran-cox": "Cochran and Cox's test (if one of unequal numbers of seeds is two)",
 }
 STUDENT, WELCH, COCHRAN_COX = TESTS
-EQUAL = 1e-9  # relative to a difference; smaller standard errors are rounding errors
+EQUAL = 1e-9  # standard errors below this fraction of a difference are rounding errors
 ROUNDING = 1e-9  # smaller score differences and standard errors are rounding errors
 
-# Maps text counts summed per corpus, one row per corpus, to the score of each corpus.
+# Maps sums of per-text counts (one row per corpus) to the score of each corpus.
 OfSums = Callable[[Real[np.ndarray, "corpora n"]], Float[np.ndarray, "corpora"]]
 
 
@@ -49,7 +49,7 @@ def spread(numbers: Sequence[float]) -> Spread:
 
 
 class Scores(NamedTuple):
-    """The scores of a system's runs, and the contribution of each text, see `text_values`."""
+    """The scores of a system's runs, and the contribution of each text (see `text_values`)."""
 
     runs: list[float]
     texts: Float[np.ndarray, "runs texts"] | None = None  # None if only the scores are known
@@ -58,16 +58,16 @@ class Scores(NamedTuple):
 class Difference(NamedTuple):
     """The difference between a system and a baseline, in the unit of the scores."""
 
-    mean: float  # mean score of the system minus that of the baseline
+    mean: float  # mean score of the system minus mean score of the baseline
     low: float  # end of the 95% interval; NaN if the variance is 0 or cannot be estimated
     high: float
-    p_value: float  # two-sided; NaN if `low` is; below 0.05 if and only if the interval excludes 0
-    corrected: float  # the p-value, corrected for the number of systems
-    # The true difference that has a corrected p-value below 0.05 in four of five cases if no other
-    # system differs.
+    p_value: float  # two-sided; NaN if `low` is NaN; below 0.05 exactly if the interval excludes 0
+    corrected: float  # the p-value, corrected for the number of compared systems
+    # The true difference for which the corrected p-value is below 0.05 with 80% probability, if no
+    # other system differs.
     detectable: float
     seeds: tuple[int, int]  # numbers of runs of the system and of the baseline
-    texts: int  # number of texts; 0 if the test is only over seeds, as with a single text
+    texts: int  # number of texts; 0 if only the variance over seeds is known
 
     @property
     def has_interval(self) -> bool:
@@ -76,7 +76,7 @@ class Difference(NamedTuple):
 
     @property
     def signature(self) -> str:
-        """The test, the numbers of seeds, and the number of texts behind the p-value."""
+        """The test and the numbers of seeds and texts from which the p-value is computed."""
         ours, theirs = self.seeds
         return f"{test_of(self.seeds)}|two-sided|seeds:{ours},{theirs}|texts:{self.texts}"
 
@@ -84,17 +84,17 @@ class Difference(NamedTuple):
 def ratio_of_sums(
     sums: Real[np.ndarray, "corpora 2"], scale: float = 1.0
 ) -> Float[np.ndarray, "corpora"]:
-    """Returns the ratio of two sums, times `scale`; the second sum counts units."""
+    """Returns the ratio of two sums, times `scale`. The second sum is a number of units."""
     return scale * sums[:, 0] / np.maximum(sums[:, 1], 1)
 
 
 def score_of(counts: Real[np.ndarray, "texts n"], of_sums: OfSums) -> float:
-    """Returns the score of a corpus whose texts have these counts."""
+    """Returns a corpus-level score from the counts of the texts in the corpus."""
     return float(of_sums(counts.sum(0, keepdims=True))[0])
 
 
 def text_values(counts: Real[np.ndarray, "texts n"], of_sums: OfSums) -> Float[np.ndarray, "texts"]:
-    """Returns each text's contribution to a score; for a mean, it is the text's own value.
+    """Returns each text's contribution to a score. For a mean, it is the text's own score.
 
     For other scores, such as BLEU, the contributions are jackknife pseudo-values. Their variance
     divided by the number of texts estimates the sampling variance of the score.
@@ -112,7 +112,7 @@ def scores_of_counts(runs: Sequence[Real[np.ndarray, "texts n"]], of_sums: OfSum
 
 
 def compare_scores(baseline: Scores, systems: Sequence[Scores]) -> list[Difference]:
-    """Returns each system's difference to a baseline; p-values are corrected by Holm's method."""
+    """Returns each system's difference to a baseline, with p-values corrected by Holm's method."""
     differences = [_difference(system, baseline, len(systems)) for system in systems]
     corrected = holm([each.p_value for each in differences])
     return [each._replace(corrected=p) for each, p in zip(differences, corrected, strict=True)]
@@ -127,19 +127,19 @@ def _difference(ours: Scores, baseline: Scores, systems: int) -> Difference:
     texts = 0 if ours.texts is None or ours.texts.shape[1] < 2 else ours.texts.shape[1]
     parts = _variances(ours, baseline)
     error = math.sqrt(sum(variance for variance, _ in parts))
-    half = p_value = detectable = math.nan  # unchanged if a score is NaN
+    half = p_value = detectable = math.nan  # they stay NaN if a score is NaN
     if error > max(ROUNDING, EQUAL * abs(mean)):
         half, p_value = error * _quantile(parts, LEVEL), _p_value(abs(mean) / error, parts)
-        # The power counts one tail only: p-value 2 * (1 - POWER) in a two-sided test.
+        # Power counts one tail only, so the two-sided p-value is 2 * (1 - POWER).
         missed = _quantile(parts, 2 * (1 - POWER))
         detectable = error * (_quantile(parts, LEVEL / systems) + missed)
     return Difference(mean, mean - half, mean + half, p_value, p_value, detectable, seeds, texts)
 
 
 def test_of(seeds: tuple[int, int]) -> str:
-    """Returns the name in `TESTS` of the test that is valid for these numbers of seeds.
+    """Returns the key in `TESTS` of the test that is valid for these numbers of seeds.
 
-    The test is valid for unequal variances. A single seed has no variance of its own.
+    The test is valid for unequal variances. A single seed is given the other system's variance.
     """
     if min(seeds) == 1 or seeds[0] == seeds[1]:
         return STUDENT
@@ -147,7 +147,7 @@ def test_of(seeds: tuple[int, int]) -> str:
 
 
 def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, float]]:
-    """Returns variance components of a difference, over runs and texts, and degrees of freedom.
+    """Returns (variance, degrees of freedom) components of a difference, over runs and texts.
 
     Both components include the interaction of text and run, so it is subtracted once, from the
     variance over texts, as in an analysis of variance with crossed random effects.
@@ -160,7 +160,7 @@ def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, float]]:
     parts = [(float(variances.sum()), float(freedom.sum()))] if freedom.any() else []
     if test == COCHRAN_COX:
         parts = [*zip(variances.tolist(), freedom.tolist(), strict=True)]
-    elif test == WELCH and variances.any():  # Welch 1947; rounded down, valid for three seeds
+    elif test == WELCH and variances.any():  # Welch 1947; rounded down to be valid for three seeds
         number = variances.sum() ** 2 / (variances**2 / freedom).sum()
         parts = [(parts[0][0], math.floor(number + ROUNDING))]
     if ours.texts is None or baseline.texts is None or ours.texts.shape[1] < 2:
@@ -178,13 +178,13 @@ def _p_value(t: float, parts: Sequence[tuple[float, float]]) -> float:
 
     Source: after Cochran and Cox 1950, "Experimental designs", who weight critical values.
     """
-    # Satterthwaite's effective degrees of freedom reject 8% of equal systems with two seeds.
+    # With Satterthwaite's degrees of freedom, 8% of tests of equal two-seed systems would reject.
     total = sum(variance for variance, _ in parts)
     return float(sum(v * 2 * special.stdtr(freedom, -t) for v, freedom in parts) / total)
 
 
 def _quantile(parts: Sequence[tuple[float, float]], level: float) -> float:
-    """Returns the t statistic that has the p-value `level`."""
+    """Returns the t statistic whose p-value is `level`."""
     limits = [float(special.stdtrit(freedom, 1 - level / 2)) for _, freedom in parts]
     low, high = min(limits), max(limits)
     for _ in range(40):
@@ -196,7 +196,7 @@ def _quantile(parts: Sequence[tuple[float, float]], level: float) -> float:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Returns p-values with Holm's correction; a NaN stays NaN, but counts as a test.
 
-    If no setting differs, the probability that any value is below a level is at most that level.
+    If no system differs, the probability that any value is below a level is at most that level.
 
     Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
     """

@@ -38,7 +38,7 @@ class SweepTrial(NamedTuple):
     # complete, failed, pruned, waiting or running; repeated, if a search sampled the same values
     # again; or changed, if the run was retrained with other settings or its config is unreadable
     state: str
-    note: str = ""  # why it failed, or what changed
+    note: str = ""  # why the trial failed, or what changed
 
     @property
     def seed(self) -> Any:
@@ -78,9 +78,9 @@ class System:
 
     name: str
     runs: list[ScoredRun]  # complete runs, one per seed
-    # Table cells keyed by dotted key: the sweep's values without the seed, or the system's name.
+    # Table cells keyed by column: the swept config values without the seed, or the system's name.
     values: dict[str, Any] = dataclasses.field(default_factory=dict)
-    # Incomplete trials of other seeds.
+    # Incomplete trials of the same setting with other seeds.
     others: list[SweepTrial] = dataclasses.field(default_factory=list)
 
     @property
@@ -89,7 +89,7 @@ class System:
         return [trial for trial in self.others if trial.state in LOST]
 
     def over_seeds(self, path: str) -> Spread | None:
-        """Returns the spread over seeds of a number, or None unless every run has the number."""
+        """Returns the spread of a result over seeds, or None if a run lacks this result."""
         numbers = [number for run in self.runs if (number := run.score(path)) is not None]
         return statistics.spread(numbers) if len(numbers) == len(self.runs) else None
 
@@ -121,7 +121,7 @@ class Comparison:
 
     @functools.cached_property
     def scores(self) -> list[Measure]:
-        """The measures in tables, the main measure first; some may be missing from the results."""
+        """The measures shown in tables, main measure first. The results may lack some of them."""
         if not self.trials:
             return [self.measures.measure(name) for name in self.metrics]
         results = [run.results for run in self.runs]
@@ -130,12 +130,12 @@ class Comparison:
         return [each for each in measures if not self.vocabularies or each.name not in PER_TOKEN]
 
     def has(self, path: str) -> bool:
-        """Returns whether a system has a number at this path of the results."""
+        """Returns whether any system has a number at this path in the results of all its runs."""
         return any(system.over_seeds(path) for system in self.systems)
 
     @functools.cached_property
     def differences(self) -> dict[str, list[Difference | None]]:
-        """The differences to the baseline in each metric, see `compare`."""
+        """The differences to the baseline, keyed by metric; see `compare`."""
         return {name: self.compare(name) for name in self.metrics}
 
     @property
@@ -182,7 +182,7 @@ def read_results(place: Path) -> dict[str, Any]:
 def read_texts(
     run: ScoredRun, place: Path, measures: TaskMeasures, data: ConfigDict | None
 ) -> ScoredRun:
-    """Returns a run with the texts in the folder `place`, and the counts behind their scores.
+    """Returns the run with its texts and per-text counts, read from the folder `place`.
 
     Source tags of `config.data` are removed, since they are not part of the test set.
     """
@@ -199,7 +199,7 @@ def _names(first: ScoredRun, other: ScoredRun) -> str:
 
 
 def check_same_texts(first: ScoredRun, other: ScoredRun, fix: str) -> None:
-    """Raises UserError, with the first differing line, unless two runs have the same test set."""
+    """Raises UserError with the first differing line if the test sets of two runs differ."""
     ours, theirs = first.texts.given, other.texts.given
     for name in ours | theirs:
         pairs = itertools.zip_longest(ours.get(name, ()), theirs.get(name, ()))
@@ -212,7 +212,7 @@ def check_same_texts(first: ScoredRun, other: ScoredRun, fix: str) -> None:
 def find_unlike(
     runs: Sequence[ScoredRun], splits: Sequence[str], ignored: Collection[str] = ()
 ) -> dict[str, tuple[str, str]]:
-    """Returns, keyed by metric, two runs whose signatures on a split differ, and the signatures."""
+    """Returns, for each metric, two runs with different signatures, and both signatures."""
     first: dict[tuple[str, str], tuple[ScoredRun, str]] = {}
     unlike: dict[str, tuple[str, str]] = {}
     for run, split in itertools.product(runs, splits):
@@ -234,23 +234,23 @@ def value_text(value: Any) -> str:
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Returns the last part of each dotted key, or the whole key if two share that part."""
+    """Returns the last part of each dotted key, or the whole key if two keys share it."""
     last = {key: key.split(".")[-1] for key in keys}
     return {k: n if list(last.values()).count(n) == 1 else k for k, n in last.items()}
 
 
 def _name(values: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Returns the name of a setting from the keys that differ: `positions=split, num_heads=8`."""
+    """Returns a setting's name, from the keys that differ: `positions=split, num_heads=8`."""
     names = short_names(keys)
     parts = [f"{names[k]}={value_text(values[k])}" for k in keys if k in values]
     return ", ".join(parts) or "as configured"
 
 
 def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = None) -> Comparison:
-    """Reads the complete trials of a sweep; checks that their scores are comparable.
+    """Reads the complete trials of a sweep, and checks that their scores are comparable.
 
     Args:
-      baseline: the number of a trial that has the baseline's setting.
+      baseline: the number of a trial whose setting is the baseline.
     """
     complete = [trial for trial in trials if trial.state == "complete"]
     if not complete:
@@ -278,7 +278,7 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
 
 
 def _settings(runs: Sequence[ScoredRun], trials: Sequence[SweepTrial]) -> list[System]:
-    """Returns the settings that have complete trials, each with its seeds."""
+    """Returns a system for each setting that has complete trials."""
     read = {run.trial.number: run for run in runs if run.trial}
     settings: dict[str, list[SweepTrial]] = {}
     for trial in trials:  # a value may be a list, which is not hashable

@@ -56,8 +56,8 @@ class Results(NamedTuple):
         """Returns an HTML page with the results and figures.
 
         Args:
-          more: `progress`, a status line that makes the page reload itself; `changes`, the texts
-            that changed, with `measure`, `noun` and `baseline`; see `results.html`.
+          more: variables of `results.html`: `progress`, a status line that makes the page reload
+            itself; `changes`, the changed texts; and `measure`, `noun` and `baseline` for them.
         """
         drawn = [
             (web_page.figure_svg(figure, name, caption), caption)
@@ -137,7 +137,7 @@ def _difference_cells(difference: Difference | None, measure: Measure) -> list[s
 
 
 def build_tables(comparison: Comparison) -> list[Table]:
-    """Returns a table for each metric, see `score_table`; sweep tables have further columns."""
+    """Returns a table for each metric (see `score_table`). Sweep tables have further columns."""
     measures = comparison.measures
     if not comparison.trials:
         return [
@@ -150,7 +150,7 @@ def build_tables(comparison: Comparison) -> list[Table]:
 
 
 def score_table(comparison: Comparison, metric: str, further: Sequence[Measure] = ()) -> Table:
-    """Returns a table with each system's name, score over seeds, difference to the baseline, etc.
+    """Returns a table with each system's setting, scores, costs, and difference to the baseline.
 
     Columns that are empty for all systems are omitted.
     """
@@ -201,7 +201,7 @@ def _interval(numbers: Spread | None, measure: Measure) -> str:
 
 
 def list_signatures(comparison: Comparison) -> dict[str, str]:
-    """Returns signatures keyed by metric title; for length generalisation only if they differ."""
+    """Returns signatures keyed by metric title, without duplicates for length generalisation."""
     signatures: dict[str, str] = {}
     for measure in comparison.scores:
         split, name = measure.path.split(".")

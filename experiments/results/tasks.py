@@ -1,6 +1,6 @@
-"""Measures for the comparison of systems of each task, and the texts behind their scores.
+"""Measures for comparing systems of a task, and functions that read the scored texts of a run.
 
-Each task has an entry in `REGISTRY`.
+The measures of each task are in `REGISTRY`.
 """
 
 import dataclasses
@@ -36,12 +36,12 @@ MAX_TEXTS = 2**30  # maximum size in bytes of the outputs on a test set
 # Path suffix that matches all numbers with the same path prefix; {} in the title is replaced by
 # the rest of the path.
 ANY = "*"
-NO_KINDS = ("_signature", "_ci")  # suffixes of entries that describe another number
+NO_KINDS = ("_signature", "_ci")  # suffixes of entries that describe another entry
 
 Counts = Real[np.ndarray, "texts n"]
 
 
-# -- texts of a test set, and the counts behind scores
+# -- texts of a test set, and the counts from which scores are computed
 
 
 def unreadable(path: Path, reason: object) -> UserError:
@@ -69,13 +69,13 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_columns(path: Path) -> list[list[str]]:
-    """Returns the columns of a table that a run wrote; the last column is text with any tabs."""
+    """Returns the columns of a table that a run wrote; the last column may contain tabs."""
     rows = [line.split("\t", COLUMNS - 1) for line in read_lines(path)]
     return list(map(list, zip(*rows, strict=True)))
 
 
 def read_translations(folder: Path, data: ConfigDict | None) -> Texts:
-    """Returns the texts of a translation run; tags in `config.data` are removed from sources."""
+    """Returns the texts of a translation run, with source tags of `config.data` removed."""
     names = [SOURCES, REFERENCES]
     further = (FURTHER_REFERENCES.format(number) for number in itertools.count(1))
     names += itertools.takewhile(lambda name: (folder / name).exists(), further)
@@ -98,14 +98,14 @@ def read_predictions(folder: Path, data: ConfigDict | None) -> Texts:
 
 
 def read_likelihoods(folder: Path, data: ConfigDict | None) -> Texts:
-    """Returns the segments of a language model, and their scores as text."""
+    """Returns the segments that a language model scored, and the formatted scores."""
     log_probs, tokens, _, texts = read_columns(folder / LIKELIHOODS)
     outputs = [f"{-float(n):.2f} nats, {t} tokens" for n, t in zip(log_probs, tokens, strict=True)]
     return Texts({LIKELIHOODS: texts}, {"text": texts}, outputs)
 
 
 def read_counts(folder: Path) -> dict[str, Counts]:
-    """Returns the counts of each text, keyed by metric; the test score depends on their sums."""
+    """Returns per-text counts, keyed by metric; test scores are computed from their sums."""
     path = folder / SCORES
     try:
         with open_arrays(path) as arrays:
@@ -120,20 +120,20 @@ def count_words(texts: Iterable[str]) -> Int64[np.ndarray, "texts"]:
 
 
 def bleu_of_sums(sums: Real[np.ndarray, "corpora 10"]) -> Float[np.ndarray, "corpora"]:
-    """Returns the BLEU, from 0 to 100, of each corpus, given the corpus's summed counts."""
+    """Returns the BLEU score (0 to 100) of each corpus, given its summed counts."""
     bleu = functools.partial(sacrebleu.BLEU.compute_bleu, smooth_method="exp")
     return np.array([bleu(row[2:6], row[6:], *row[:2]).score for row in sums.tolist()])
 
 
 def chrf_of_sums(sums: Real[np.ndarray, "corpora 18"]) -> Float[np.ndarray, "corpora"]:
-    """Returns the chrF, from 0 to 100, of each corpus, given the corpus's summed counts."""
+    """Returns the chrF score (0 to 100) of each corpus, given its summed counts."""
     return np.array([sacrebleu.CHRF()._compute_f_score(row) for row in sums.tolist()])
 
 
 def length_buckets(lengths: Int[np.ndarray, "texts"]) -> list[Int[np.ndarray, "_"]]:
     """Returns the indices of texts in up to five equal-sized buckets, shortest texts first.
 
-    Texts of equal length share a bucket, so there may be fewer buckets; none is empty.
+    Texts of equal length share a bucket, so there may be fewer buckets. No bucket is empty.
     """
     quantiles = np.quantile(lengths, np.arange(1, MAX_BUCKETS) / MAX_BUCKETS, method="lower")
     longest = np.unique(quantiles[quantiles < lengths.max()])  # maximum length of each bucket
@@ -152,7 +152,7 @@ class Measure:
     title: str
     scale: float = 1.0
     format: str = ",.2f"
-    spread: bool = True  # whether to show the standard deviation; costs only have a mean
+    spread: bool = True  # whether to show the standard deviation, which costs do not have
 
     @property
     def name(self) -> str:
@@ -178,15 +178,15 @@ class Measure:
 
 @dataclasses.dataclass(frozen=True)
 class TaskMeasures:
-    """The measures by which systems of one task are judged, see `measures_of`."""
+    """The measures by which systems of one task are judged; see `measures_of`."""
 
     main_metric: str  # ranks and compares the settings of a sweep
-    panels: tuple[str, ...]  # metrics in the score figure; `split.name` for another split
+    panels: tuple[str, ...]  # metrics in the score figure, written `split.name` for another split
     curves: tuple[str, ...]  # validation metrics with training curves
     made: str  # the name of the outputs, a key of `outputs.REGISTRY`
     read: Callable[[Path, Any], Texts]  # called with a test set's folder and `config.data`
     of_sums: dict[str, OfSums]  # score functions keyed by metric, the main metric first
-    changes: str  # the metric that compares single texts
+    changes: str  # the metric by which single texts are compared
     per_token: str = ""  # the metric in `of_sums` that is a mean over tokens
     by_length: tuple[str, ...] = ()  # metrics that a sweep plots by text length
     length: str = "words"
@@ -226,7 +226,7 @@ class TaskMeasures:
         return {f"{self.split}.{n}": m.about for n, m in metrics if m.about}
 
     def measure(self, name: str, panel: bool = False) -> Measure:
-        """Returns a metric's measure for a column, or with a longer title for a panel."""
+        """Returns a metric's measure, titled for a column or, at more length, for a subplot."""
         split, _, name = name.rpartition(".")
         metric = self.metric(name.removesuffix(f"_{ANY}"))
         title = metric.label if panel else metric.column

@@ -1,4 +1,4 @@
-"""The single thread that runs the models and computes requests one after another.
+"""The single thread that runs the models and processes requests one at a time.
 
 Items of a request that have the same group are batched. Programs are compiled while no request is
 waiting.
@@ -31,7 +31,7 @@ COMMON_TOKENS = 64  # programs for longer texts are compiled after the server is
 
 
 class Programs:
-    """The programs of all runs; the server is ready when those up to COMMON_TOKENS are compiled."""
+    """The programs of all runs. The server is ready when the common programs are compiled."""
 
     def __init__(self, runs: Sequence[Served]):
         routes = [route for run in runs for route in run.routes.values()]
@@ -78,7 +78,7 @@ class Worker:
         return sum(not future.done() for _, _, future in filter(None, list(self._requests.queue)))
 
     def submit(self, route: Any, plan: RequestPlan) -> Future[list[Any]]:
-        """Queues a plan and returns a future for its results; cancelling it skips remaining items.
+        """Queues a plan and returns a future for the results; cancellation skips remaining items.
 
         Raises queue.Full if `MAX_WAITING` requests are waiting.
         """
@@ -93,7 +93,7 @@ class Worker:
         self._requests.put(None)
 
     def run(self) -> None:
-        """Computes requests and compiles programs until `close` is called."""
+        """Processes requests and compiles programs until `close` is called."""
         while True:
             try:
                 request = self._requests.get(block=not self.programs.remain)

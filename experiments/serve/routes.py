@@ -1,4 +1,4 @@
-"""The API routes of a run, which plan requests and compute batches with few static shapes.
+"""The API routes of a run, which plan requests and run batches with few static shapes.
 
 The batch size is 1, or `ROWS` with padding. Each static length therefore has two programs, which
 are compiled in advance.
@@ -25,10 +25,10 @@ from ..attention.draw import SIDES, live_example
 from .schema import decode_pictures
 from .serve import shown_tags
 
-# Batch size: on a CPU, it more than halves the time per text; larger batches do not help.
+# Batch size. On a CPU, it more than halves the time per text, and larger batches do not help.
 ROWS = 8
 # Maximum total tokens in a translation request. Time depends on the number of tokens, and a
-# character of a script that is unknown to the model has up to four tokens.
+# character of a script that is unknown to the model becomes up to four tokens.
 MAX_REQUEST_TOKENS = 8_192
 RESULTS = {  # operation of the server -> key of its results in a response
     "translate": "translations",
@@ -49,7 +49,7 @@ class RequestPlan(NamedTuple):
 
 
 class Route:
-    """An operation on texts that computes up to `max_batch` items in a batch."""
+    """A route for an operation on texts, with up to `max_batch` items in a batch."""
 
     def __init__(self, operation: Operation):
         self.operation, self.name = operation, operation.name
@@ -81,7 +81,7 @@ class Route:
         return RequestPlan([(length, count) for length in lengths], plan.items, answer)
 
     def _read(self, fields: Fields, count: int) -> tuple[Plan, list[tuple[int, int]]]:
-        """Returns the plan of a request, and the token counts (source, target) of each item."""
+        """Returns the plan for a request, and the (source, target) token counts of each item."""
         if "pictures" in fields:
             raise UserError("pictures is for models of pictures: leave it out")
         if "texts" not in fields:
@@ -133,7 +133,7 @@ class PictureRoute(Route):
 def see(
     predictor: PictureClassifier, urls: list[str], questions: list[str], place: str = "pictures[{}]"
 ) -> list[SeenPicture]:
-    """Returns model inputs from images and questions; images are data URLs, never file names."""
+    """Returns model inputs for images and questions; images are data URLs, never file names."""
     names = [place.format(i) for i in range(len(urls))]
     pictures = list(zip(decode_pictures(urls, names), names, strict=True))
     for name, question in zip(names, questions, strict=True):

@@ -1,6 +1,6 @@
-"""The mode `serve`: a web page for trying models and a JSON API, for one or more runs.
+"""The `serve` mode: a web page for trying models, and a JSON API, for one or more runs.
 
-The page uses a server, or contains an embedded model with `--mode=export --format=html`.
+The page sends requests to the server; a page from `--mode=export --format=html` embeds a model.
 """
 
 import base64
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 HOST, PORT = "127.0.0.1", 8000
 LOCAL = "localhost", "127.0.0.1", "[::1]"
-OFFLINE_CHARACTERS = 2_000  # maximum characters of a text on a page with an embedded model
+OFFLINE_CHARACTERS = 2_000  # maximum number of characters per text on a page with a model
 
 
 def serve(run: Run, options: Options) -> None:
@@ -61,7 +61,7 @@ def serve(run: Run, options: Options) -> None:
 
 
 def name_runs(folders: list[Path]) -> list[str]:
-    """Returns a name for each run: that of its folder, with parent folders if names clash."""
+    """Returns a name for each run: the folder name, with parent folders if names clash."""
     paths = [folder.absolute().resolve().parts for folder in folders]
     for number, path in enumerate(paths):
         if path in paths[:number]:
@@ -114,7 +114,7 @@ def render_page(
     characters: int,
     offline: Mapping[str, Any] | None = None,
 ) -> str:
-    """Returns the HTML page for some runs; it makes no network requests except to their API.
+    """Returns the HTML page for runs; the page makes no network requests except to the API.
 
     Args:
       described: the result of `Served.describe` for each run.

@@ -117,7 +117,7 @@ def _endpoint(
     async def answer(request: Request, fields: model) -> JSONResponse:  # type: ignore[valid-type]
         run = _choose(runs, name, fields.run)
         route, values = run.routes[name], fields.model_dump(exclude_none=True)
-        # In a thread, so that errors are returned at once, even while other requests are computed.
+        # In a thread, so that errors are returned at once, even while other requests are running.
         plan = await asyncio.to_thread(route.plan, values)
         try:
             future = worker.submit(route, plan)
@@ -131,7 +131,7 @@ def _endpoint(
 
 
 def _choose(runs: Sequence[Served], operation: str, name: str | None) -> Served:
-    """Returns the run with this name or, if that is None, the first run with the operation."""
+    """Returns the run with this name or, if `name` is None, the first run with the operation."""
     candidates = [run for run in runs if name in (None, run.name)]
     if not candidates:
         names = ", ".join(run.name for run in runs)
@@ -144,7 +144,7 @@ def _choose(runs: Sequence[Served], operation: str, name: str | None) -> Served:
 
 
 async def _wait(request: Request, answer: asyncio.Future[Any]) -> Any:
-    """Waits for a result; cancels its computation on a timeout or if the client disconnects."""
+    """Waits for a result; cancels the computation on a timeout or if the client disconnects."""
     gone = asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -287,7 +287,7 @@ class _Stop(signals.StopSignals):
 
 def serve_runs(runs: Sequence[Served], listening: socket.socket, hosts: Sequence[str]) -> None:
     """Serves runs until the process receives a signal, then finishes the current requests."""
-    # Responses report truncated tokens; the library's log would contain the texts.
+    # Responses report truncated tokens. The library would log them with the texts.
     logging.getLogger("transformer.inference").setLevel(logging.ERROR)
     server, worker = make_server(runs, hosts)
     signals.call_aside(worker.run)

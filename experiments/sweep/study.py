@@ -1,8 +1,8 @@
 """The Optuna study of a sweep: the states of trials, and the leases with which workers take trials.
 
-A worker takes a trial with a lease, which expires unless it is renewed: if a worker dies, its trial
-is free again after `LEASE` seconds, on any machine. A lease is set by one database statement, so
-two workers never hold the same lease. The clocks of all machines must agree to within seconds.
+A worker takes a trial with a lease, which expires unless it is renewed: if a worker dies, a worker
+on any machine can take the trial after `LEASE` seconds. A lease is set by one database statement,
+so two workers never hold the same lease. The clocks of all machines must agree to within seconds.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ class Study:
     Args:
       config: the base config of all trials.
       trials: the trials of a grid, or None if a search samples them from `space`.
-      space: for a search, a list of choices or a range for each dotted key, see `_suggest`.
+      space: for a search, a list of choices or a range (see `_suggest`) for each dotted key.
       folder: the sweep's folder.
 
     Attributes:
@@ -77,7 +77,7 @@ class Study:
         trial_configs.check_space(self.space, config)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         with self.storage_errors():
-            # If the sweep has started, its database may come back; otherwise, the URL may be wrong.
+            # If the sweep has started, its database may restart; otherwise, the URL may be wrong.
             patience = PATIENCE if (folder / "study.id").exists() else 0.0
             self._ask(lambda: self._open_study(trials), patience)
 
@@ -178,7 +178,7 @@ class Study:
         return sorted(begun, key=lambda each: each[1])
 
     def take(self, number: int) -> tuple[PlannedTrial, Attempt] | None:
-        """Takes a trial for `LEASE` seconds, see `held`.
+        """Takes a trial for `LEASE` seconds, which `held` extends.
 
         Returns None if another worker took the trial first, or if it is invalid (and now failed).
         """

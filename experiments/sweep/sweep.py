@@ -41,7 +41,7 @@ def sweep(
     Args:
       config: the base config of all trials.
       trials: the dotted keys and values of each trial; used if `sweep.search` is "grid".
-      space: the search space, see `study.Study`.
+      space: the search space; see `study.Study`.
       only: the number of a single trial to train, or None for all trials.
 
     Returns the signal that ended the sweep early, or None.
@@ -95,7 +95,7 @@ def _summarise(study: Study) -> None:
 
 
 def _write(study: Study, progress: str = "") -> list[Path]:
-    """Writes the results, see `write_results`; with `progress`, only if a trial is complete."""
+    """Writes the results with `write_results`; with `progress`, only if a trial is complete."""
     trials, folder, command = [], study.folder, command_of(study.folder)
     states, notes = study.states(), study.notes()
     drawn: dict[str, int] = {}  # values -> number of the first trial with these values
@@ -148,7 +148,7 @@ def write_results(
       progress: the status line of an unfinished sweep, for which only the page is written, or ''.
 
     Returns:
-      `index.html`, `results.md`, `results.csv` and the figures, or [] with `progress`.
+      `index.html`, `results.md`, `results.csv` and the figures, or [] if `progress` is set.
     """
     comparison = read_sweep(task, trials, baseline)
     results, drawn = tables.describe(comparison, title, command), figures.draw(comparison)

@@ -94,7 +94,7 @@ class Worker:
                     self._shown = time.monotonic()
 
     def _take(self, locks: contextlib.ExitStack) -> Taken:
-        """Takes trials to train at once, which are either all abandoned or all new."""
+        """Takes trials that can be trained at the same time: all are abandoned, or all are new."""
         taken: Taken = []
         first: bool | None = None
         for number, begun in self.study.free():
@@ -129,10 +129,10 @@ class Worker:
         return [each for each in taken if states[each[0].number] == "running"]
 
     def _train(self, taken: Taken) -> int | None:
-        """Trains and scores trials, recording outcomes; returns the signal that ended it, or None.
+        """Trains and scores trials; returns the signal that ended the training early, or None.
 
         An error in one trial ends only that trial: if several train at once, they resume in batches
-        of half the size until it is isolated. Errors that affect all trials are raised.
+        of half the size until the failed trial is alone. Errors that affect all trials are raised.
         """
         try:
             return self._train_runs(taken)
@@ -170,7 +170,7 @@ class Worker:
         return None
 
     def _train_runs(self, taken: Taken) -> int | None:
-        """Trains one run, or several runs as one compiled program, see `_train`."""
+        """Trains one run, or several runs as one compiled program; see `_train`."""
         trials = [trial for trial, _ in taken]
         for trial in trials:
             logger.info(trial.name)
