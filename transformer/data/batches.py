@@ -1,4 +1,4 @@
-"""Batches of sentence pairs, and the length-bucketed plan of all training batches."""
+"""Batches of sentence pairs, and a length-bucketed plan for all training batches."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,11 +13,11 @@ Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
 
 
 class Batch(NamedTuple):
-    """Token ids of B sentence pairs, padded with 0. A row with only padding is not a sentence.
+    """Token ids of B sentence pairs, padded with 0. Unused rows contain only padding.
 
     The decoder reads `target`, which starts with begin-of-sentence, and predicts `labels`, which is
-    the target shifted left by one and ends in end-of-sentence. `source` ends in end-of-sentence;
-    for image captioning, it is a `PictureText`.
+    the target shifted left by one and ends in end-of-sentence. `source` ends in end-of-sentence, or
+    is a `PictureText` for image captioning.
     """
 
     source: Int[np.ndarray, "B M"] | tuple
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
 
 def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length: int) -> Batch:
-    """Returns a batch of up to `rows` encoded pairs; `length` includes the begin or end token."""
+    """Batches up to `rows` pairs, padded to `length` tokens including the begin or end token."""
     source = stack_rows(sources, rows, length, end=[EOS_ID])
     return Batch(source, *make_targets(targets, rows, length))
 
@@ -42,7 +42,7 @@ def make_targets(
 def stack_rows(
     sequences: Sequence[Ids], rows: int, length: int, begin: Ids = (), end: Ids = ()
 ) -> Int[np.ndarray, "rows length"]:
-    """Returns up to `rows` sequences with begin and end tokens, padded to `length` tokens."""
+    """Stacks up to `rows` sequences with begin and end tokens, padded to `length` tokens."""
     tokens = np.full((rows, length), PAD_ID, np.int32)
     for row, ids in enumerate([*begin, *ids, *end] for ids in sequences):
         tokens[row, : len(ids)] = ids
@@ -50,12 +50,12 @@ def stack_rows(
 
 
 class BatchPlan(BucketPlan[Batch]):
-    """All training batches of sentence pairs, see `BucketPlan`.
+    """All training batches of sentence pairs; see `BucketPlan`.
 
     The length of a pair is the length of its longer side, including the end token. A `sampler`
-    samples the tokens of each pair in each epoch. One of several planned samples, which the epochs
-    use in turn, determines the bucket of a pair; a batch then samples among all lengths of the
-    bucket. So each sample is as frequent as without buckets.
+    samples the tokens of each pair again in each epoch. The bucket of the pair is determined by one
+    of a few precomputed samples, which epochs use in turn. Then the pair is sampled among all
+    lengths in this bucket. So bucketing does not change how frequent each sample is.
     """
 
     # `source` and `target` are stores, such as a TokenStore; `sampler` is a PairSampler or None.
@@ -67,12 +67,12 @@ class BatchPlan(BucketPlan[Batch]):
 
     @property
     def padding_fraction(self) -> float:
-        """Fraction of padding among an epoch's tokens, source and target together."""
+        """Fraction of padding tokens in an epoch, over source and target together."""
         source, target = self._lengths
         return 1.0 - self.epoch_sum(source + target + 2) / (2 * self.positions)
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> Batch:
-        """Returns the batch that `make_batch` makes from deterministic segmentations."""
+        """Returns the batch that `make_batch` would return for these pairs without sampling."""
         labels, lengths = self.target.gather(numbers, length)
         target = np.roll(labels, 1, axis=-1)
         target[..., 0] = np.where(numbers < 0, PAD_ID, BOS_ID)

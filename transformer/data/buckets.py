@@ -1,4 +1,4 @@
-"""Plans of training batches, indexed by batch number: length buckets and corpus mixtures."""
+"""Training batches that are computed from their index, with length buckets and mixed corpora."""
 
 import abc
 import dataclasses
@@ -16,9 +16,9 @@ ROUNDS = 6  # number of rounds of the Feistel network for larger permutations
 
 
 class Part(NamedTuple):
-    """The rows of a batch that one process makes: groups `first` (from zero) to `end`, exclusive.
+    """The rows of a batch that one process creates: row groups `first` to `end`, exclusive.
 
-    The batch is divided into `groups` groups of equal size; the last groups may be padding.
+    A batch is divided into `groups` row groups of equal size, of which the last may be padding.
     """
 
     first: int
@@ -26,12 +26,12 @@ class Part(NamedTuple):
     groups: int
 
     def rows(self, count: int) -> slice:
-        """Returns the slice of this part in `count` rows; it may end beyond the last row."""
+        """Returns this part's slice of `count` rows; the slice may end beyond the last row."""
         each = -(-count // self.groups)
         return slice(self.first * each, self.end * each)
 
     def cut(self, array: np.ndarray) -> np.ndarray:
-        """Returns this part of an array that has all rows; padding rows are zero."""
+        """Returns the rows of `array` that belong to this part, padded with zeros."""
         rows = self.rows(len(array))
         array = array[rows]
         lacking = rows.stop - rows.start - len(array)
@@ -61,7 +61,7 @@ class Plan(abc.ABC, Generic[BatchT]):
         return type(batches[0])(*map(np.stack, zip(*batches, strict=True)))
 
     def start_at(self, i: int, stream: Stream, part: Part = WHOLE) -> Iterator[BatchT]:
-        """Yields the given part of batches i, i + 1, and so on, using `stream`."""
+        """Yields the given part of batches i, i + 1, and so on, which `stream` computes."""
         return stream(lambda i: self.part(i, part), i)
 
 
@@ -70,9 +70,9 @@ def shuffle(
 ) -> Int[np.ndarray, "places"]:
     """Maps `places` with a permutation of `size` items that is seeded by `stream`.
 
-    For many items, it is a Feistel network (Luby and Rackoff 1988) over the next even number of
-    bits, so the permutation need not be stored; a value of at least `size` is mapped again until it
-    is below `size` (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
+    For many items, the permutation is a Feistel network (Luby and Rackoff 1988) over the next even
+    number of bits, so it need not be stored. A value of at least `size` is mapped again until the
+    result is below `size` (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
     """
     sequence = np.random.SeedSequence(stream)
     if size <= SMALL:
@@ -92,7 +92,7 @@ def shuffle(
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """Hashes 64-bit integers with the last step of SplitMix64 (Steele, Lea, Flood 2014)."""
+    """Hashes 64-bit integers with the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return x ^ x >> np.uint64(31)
@@ -102,14 +102,14 @@ def _mix(x: np.ndarray) -> np.ndarray:
 
 
 class Mixture(NamedTuple):
-    """A mixture of corpora: their sizes, and how often an epoch uses each sentence on average."""
+    """Corpus sizes, and the mean number of times that an epoch uses each sentence of a corpus."""
 
     sizes: tuple[int, ...]
     factors: tuple[float, ...]
 
 
 class Share(NamedTuple):
-    """The sentences of one corpus in a bucket, and the number of samples from them per epoch."""
+    """The sentences of one corpus in a bucket, and the number of samples per epoch (`drawn`)."""
 
     members: Int[np.ndarray, "sentences"]
     drawn: int
@@ -119,7 +119,7 @@ class Share(NamedTuple):
 class Bucket:
     """Sentences batched with one static shape: `rows` sequences of up to `length` tokens.
 
-    The sentences are spread evenly over `batches` batches per epoch, so some rows are empty.
+    The sentences are spread evenly over `batches` batches per epoch, so some rows may be empty.
     """
 
     length: int
@@ -129,12 +129,12 @@ class Bucket:
 
     @property
     def drawn(self) -> int:
-        """Number of sentences in one epoch, including repetitions."""
+        """Number of sentences in this bucket per epoch, including repetitions."""
         return sum(part.drawn for part in self.parts)
 
 
 class Place(NamedTuple):
-    """The position of a batch: epoch, bucket number, bucket, and batch in the bucket, from zero."""
+    """The position of a batch: epoch, bucket index, bucket, and index within the bucket."""
 
     epoch: int
     number: int
@@ -145,22 +145,22 @@ class Place(NamedTuple):
 class BucketPlan(Plan[BatchT]):
     """All training batches: batch i is a function of (seed, i) alone.
 
-    An epoch contains each sentence once; the order and content of its batches are reshuffled in
-    each epoch. The permutation is evaluated element by element and never stored, so the cost of
-    batch i does not depend on i. The shape of batch i is the same for any seed, so runs with
-    different seeds can share one compiled program; the seed determines the sentences in the batch.
+    An epoch contains each sentence once. The sentences are assigned to batches, and the batches are
+    ordered, by new permutations in each epoch. The permutations are evaluated element by element
+    and never stored, so the cost of batch i does not depend on i. The shape of batch i is the same
+    for any seed, so runs with different seeds can share one compiled program.
 
     With a mixture, an epoch contains some sentences several times or not at all. For each corpus
     and bucket, epochs go through an endless sequence of permutations of the sentences, so after any
-    number of epochs the counts of these sentences differ by at most one.
+    number of epochs, the numbers of uses of these sentences differ by at most one.
 
     Args:
-      lengths: sentence lengths in tokens; epochs use the rows of a 2-D array in turn.
-      tokens: maximum number of tokens per batch, including padding; but a batch has at least
-        `multiple` rows, or `sentences` rows if that is less.
+      lengths: sentence lengths in tokens; if it is a 2-D array, epochs use its rows in turn.
+      tokens: maximum number of tokens per batch, including padding. A batch may exceed it to have
+        at least `multiple` rows, or `sentences` rows if `sentences` is smaller.
       num_buckets: maximum number of bucket lengths, which are chosen to minimise padding such that
         the sentences of each bucket fill at least half a batch.
-      multiple: the number of rows is a multiple of this, or of `sentences` if that is less.
+      multiple: the number of rows is a multiple of this value, or of `sentences` if it is smaller.
       sentences: maximum number of rows per batch, or 0 for no limit.
     """
 
@@ -193,8 +193,8 @@ class BucketPlan(Plan[BatchT]):
         for i, same in enumerate(zip(*self._in_turn, strict=True)):
             count = max(bucket.drawn for bucket in same)
             batches = -(-count // int(max_sentences(bounds[i])))
-            # Batches are filled evenly because each batch is one step: otherwise the last batch
-            # could have few rows. See also `indices`.
+            # Batches are filled evenly because each batch is one training step. Otherwise, the last
+            # batch could have few sentences.
             rows = -(-count // (batches * multiple)) * multiple
             for buckets in self._in_turn:
                 buckets[i] = dataclasses.replace(buckets[i], rows=rows, batches=batches)
@@ -214,12 +214,12 @@ class BucketPlan(Plan[BatchT]):
 
     @property
     def drawn(self) -> list[int]:
-        """Number of sentences per epoch from each corpus."""
+        """Number of sentences that an epoch samples from each corpus."""
         parts = zip(*(bucket.parts for bucket in self.buckets), strict=True)
         return [sum(part.drawn for part in own) for own in parts]
 
     def epoch_sum(self, values: Real[np.ndarray, "*epochs sentences"]) -> float:
-        """Returns the sum of `values` over an epoch's sentences, averaged if epochs differ."""
+        """Returns the sum of `values` over an epoch's sentences, as the mean over all epochs."""
         return sum(
             float(own[part.members].sum()) * part.drawn / max(1, len(part.members))
             for own, buckets in zip(np.atleast_2d(values), self._in_turn, strict=True)
@@ -229,7 +229,7 @@ class BucketPlan(Plan[BatchT]):
 
     @abc.abstractmethod
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> BatchT:
-        """Returns the batch of sentences with these indices, from zero; -1 gives a padding row."""
+        """Returns the batch of the sentences with indices `numbers`; -1 gives a padding row."""
 
     def __getitem__(self, i: int) -> BatchT:
         return self.part(i, WHOLE)
@@ -244,7 +244,7 @@ class BucketPlan(Plan[BatchT]):
         return self.gather(rows, place.bucket.length)
 
     def indices(self, i: int) -> tuple[Bucket, list[int]]:
-        """Returns the bucket of batch i and the indices of its sentences, from zero."""
+        """Returns the bucket and the sentence indices, from zero, of batch i."""
         place = self._place(i)
         return place.bucket, self._sentences(place)
 
@@ -274,11 +274,11 @@ class BucketPlan(Plan[BatchT]):
         return members[shuffle(places, len(members), key)].tolist()
 
     def _draw(self, place: Place, rows: Int[np.ndarray, "rows"]) -> list[int]:
-        """Returns the sentence index of each given row of a mixture; both count from zero."""
+        """Returns the sentence index for each of the given rows of a bucket with mixed corpora."""
         sentences, first = np.zeros(len(rows), np.int64), 0
         turn = place.epoch // len(self._in_turn)
         for corpus, (members, drawn) in enumerate(place.bucket.parts):
-            # A corpus fills its rows from the next positions in its endless permutation sequence.
+            # Each corpus fills its rows with the next sentences of its permutation sequence.
             own = (first <= rows) & (rows < first + drawn)
             laps, places = np.divmod(turn * drawn + rows - first, max(1, len(members)))
             for lap in np.unique(laps[own]).tolist():
@@ -292,13 +292,13 @@ class BucketPlan(Plan[BatchT]):
 def _buckets(
     bounds: Sequence[int], lengths: Int[np.ndarray, "sentences"], mixture: Mixture
 ) -> list[Bucket]:
-    """Returns buckets with `rows` and `batches` still 0; every sentence is sampled eventually."""
+    """Returns the buckets, in which `rows` and `batches` are not yet set."""
     assigned, ends, corpora = np.searchsorted(bounds, lengths), np.cumsum(mixture.sizes), []
     for size, end, factor in zip(mixture.sizes, ends, mixture.factors, strict=True):
         own = assigned[end - size : end]
         held = np.bincount(own, minlength=len(bounds))
         drawn = np.diff(np.rint(factor * np.cumsum(held)), prepend=0).astype(np.int64)
-        drawn = np.maximum(drawn, held > 0)
+        drawn = np.maximum(drawn, held > 0)  # so that every sentence is sampled eventually
         members = [end - size + np.flatnonzero(own == i) for i in range(len(bounds))]
         corpora.append([Share(*part) for part in zip(members, drawn.tolist(), strict=True)])
     parts = zip(*corpora, strict=True)
@@ -308,8 +308,8 @@ def _buckets(
 def mix(sizes: Sequence[int], weights: Sequence[float], temperature: float) -> Mixture:
     """Returns a mixture whose epochs have about as many sentences as all corpora together.
 
-    With temperature 1 and equal weights, all sentences are sampled equally often; with infinite
-    temperature, all corpora are. Source: Arivazhagan et al. 2019, section 4.
+    With temperature 1 and equal weights, all sentences are sampled equally often. With infinite
+    temperature, all corpora are sampled equally often. Source: Arivazhagan et al. 2019, section 4.
     """
     exact = proportions(sizes, weights, temperature) * sum(sizes) / np.array(sizes)
     # Logarithms may differ in the last bit between machines, but sentence counts must not.
@@ -326,7 +326,7 @@ def proportions(
 
 
 def even_part(size: int, parts: int, number: int) -> range:
-    """Returns the items in part `number`, from zero: 97 items in 4 parts give 25, 24, 24, 24."""
+    """Returns the item indices in part `number` of `parts` nearly equal parts, all from zero."""
     return range(-(-number * size // parts), -(-(number + 1) * size // parts))
 
 
@@ -339,13 +339,13 @@ def bucket_lengths(
     """Returns at most `count` bucket lengths, in ascending order, that minimise padding.
 
     Every sentence is padded to the smallest bucket length that fits. Uses dynamic programming over
-    the length histogram: the best k buckets up to length b are the best k - 1 up to some a < b and
-    one bucket for all lengths above a.
+    the length histogram: the best k buckets up to length b are the best k - 1 buckets up to some
+    a < b, and one bucket for lengths from a + 1 to b.
 
     Args:
-      min_sentences: minimum number of sentences in a bucket, for bucket lengths of 1, 2, ...
-        tokens. If there are fewer sentences in total, one bucket holds them all.
-      weights: how often each sentence counts, or None if each counts once.
+      min_sentences: minimum number of sentences in a bucket, for each bucket length of 1, 2, ...
+        tokens. If there are fewer sentences in total, one bucket holds all sentences.
+      weights: the weight of each sentence, or None if all weights are 1.
     """
     sentences = np.concatenate([[0], np.cumsum(np.bincount(lengths, weights)[1:])])
     longest = len(sentences) - 1

@@ -1,6 +1,6 @@
-"""Canonical text, which tokenizers, cleaning, translation and metrics use.
+"""Text canonicalisation for tokenizers, cleaning, translation and metrics.
 
-The module also converts letter case by language-specific rules.
+This module also converts letter case with language-specific rules.
 """
 
 import itertools
@@ -11,7 +11,7 @@ import regex
 
 CHARACTER_RULE = "characters 1"  # in cache keys: change the number when the rule changes
 
-# Tabs, line ends and separators, with the spaces around them; or several spaces.
+# Tabs, line ends and separators with the spaces around them, or several spaces.
 BLANKS = re.compile(" *[\t-\r\x1c-\x1f\x85\u2028\u2029][ \t-\r\x1c-\x1f\x85\u2028\u2029]*|  +")
 # Other control characters, soft hyphens, zero-width spaces, direction marks, word joiners.
 NEVER_SEEN = re.compile(
@@ -20,7 +20,7 @@ NEVER_SEEN = re.compile(
 )
 # Joiners, variation selectors and tags modify other characters and are invisible alone.
 INVISIBLE = re.compile("[\\s\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e007f\U000e0100-\U000e01ef]*")
-# Characters that no space follows: Chinese and Japanese characters, and full-width forms.
+# Characters that are not followed by a space: Chinese, Japanese and full-width characters.
 UNSPACED = regex.compile(
     r"[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Bopomofo}\u3000-\u303f\ufe30-\ufe4f\uff01-\uff9f]"
 )
@@ -56,7 +56,7 @@ def split_words(text: str) -> list[str]:
 
 
 def word_ends(text: str) -> list[int]:
-    """Returns the character offset in the canonical text at which each word of a text ends.
+    """Returns the offset of the end of each word, in characters of the canonical text.
 
     An invisible word has the same offset as the word before it.
     """
@@ -65,7 +65,7 @@ def word_ends(text: str) -> list[int]:
 
 
 def join_texts(left: str, right: str) -> str:
-    """Joins two texts with a space, or directly if the first ends in Chinese or Japanese text."""
+    """Joins two texts, with a space unless the first ends in Chinese or Japanese text."""
     return left + right if not left or UNSPACED.fullmatch(left[-1]) else f"{left} {right}"
 
 

@@ -1,7 +1,7 @@
 """Cleaning rules for training pairs, and counts of the pairs that violate each rule.
 
-Languages are identified with py3langid, a 4 MB naive Bayes classifier for 130 languages. On short
-sentences it is more accurate than lingua; it is also faster and smaller.
+Languages are identified with py3langid, a 4 MB naive Bayes classifier for 130 languages, which is
+faster and smaller than lingua, and more accurate on short sentences.
 
 Source: Khayrallah and Koehn, "On the Impact of Various Types of Noise on Neural Machine
 Translation" (2018), for the types of noise; Lui and Baldwin, "langid.py: An Off-the-shelf Language
@@ -25,8 +25,8 @@ from transformer.errors import UserError
 # Added to both lengths before their ratio is computed: "Ja." may well be "Yes, of course I do."
 SHORT_SENTENCE = 10
 
-# The possible faults of a pair with their descriptions, in the order of the checks. Faults from
-# "script" on depend on other pairs or on tokens; "held_out" means held-out text of any corpus.
+# Descriptions of the possible faults of a pair, in the order of the checks. "script" and all later
+# faults depend on other pairs or on tokens. "held_out" refers to held-out text of any corpus.
 REASONS = {
     "empty": "with an empty side",
     "too_long": "over config.data.max_characters",
@@ -43,11 +43,11 @@ REASONS = {
     "token_ratio": "over config.data.max_token_ratio",
 }
 FAULTS = ("", *REASONS)  # indexed by the fault numbers in arrays; '' means that a pair is kept
-COPY_LETTERS = 15  # maximum letters of possible names, which are often the same in both languages
+COPY_LETTERS = 15  # maximum letters of a possible name, which may be the same in both languages
 COPY_WORDS = 4
 COPY_FRACTION = 0.8  # minimum fraction of the longer side's words
 NAME_BYTES = 15  # maximum UTF-8 bytes of one or two names, which may be in any script
-# The first word in the Unicode name of a character; the last entry is any other script.
+# Scripts, as the first word of Unicode character names; the last entry is any other script.
 SCRIPTS = (
     *("", "LATIN", "CYRILLIC", "GREEK", "CJK", "HANGUL", "ARABIC"),
     *("HEBREW", "DEVANAGARI", "BENGALI", "TAMIL", "TELUGU", "KANNADA", "MALAYALAM", "GUJARATI"),
@@ -58,7 +58,7 @@ LETTER_RUN = regex.compile(r"[\p{L}\p{M}]+")  # marks include the vowels of Hind
 NOT_FOLDED = regex.compile(r"[\p{Nd}\p{P}\p{Z}\p{C}\p{Sk}]+")
 DIGITS = re.compile(r"\d{1,18}")
 THOUSANDS = re.compile(r"(?<=\d)[.,'’\u00a0\u202f](?=\d{3}(?!\d))")
-# Year offsets of the Thai, the Persian, and the Japanese and Taiwanese calendars.
+# Year offsets of the Thai, Persian, Japanese and Taiwanese calendars.
 CALENDARS = (543, 621, 622, 1867, 1911, 1925, 1988, 2018)
 # File names, options and identifiers, which stay the same in a translation.
 CODE_WORD = re.compile(r"\S*[-_/\\@=.:<>{}$%+]\w\S*")
@@ -68,19 +68,19 @@ CODE_WORD = re.compile(r"\S*[-_/\\@=.:<>{}$%+]\w\S*")
 class CleaningRules:
     """The rules that a training pair must satisfy. Pairs with an empty side are always dropped.
 
-    The length ratio is the length of the longer side divided by that of the shorter side, with ten
-    added to both so that short sentences are kept. It is the smaller of two ratios: in characters,
-    which suits Russian and English, and in UTF-8 bytes, which suits Chinese and English, since a
+    The length ratio is the longer length divided by the shorter length, after adding ten to both so
+    that short sentences are kept. The smaller of two such ratios is used: one in characters, which
+    suits Russian and English, and one in UTF-8 bytes, which suits Chinese and English, since a
     Chinese character of three bytes is often a word.
 
     Args:
       max_characters: maximum length of a side, in Unicode code points.
-      remove_near_duplicates: whether to keep only the first of the pairs that `folded` makes equal.
+      remove_near_duplicates: whether to keep only the first of several pairs with equal `folded`.
       languages: language codes of source and target; '' accepts any language.
-      min_language_ratio: minimum ratio, from 0 to 1, of the probability of a side's language to
-        that of the most probable language.
-      min_script_fraction: minimum fraction of a side's sentences for a script to count as usual; a
-        side in unusual scripts is dropped, unless it may be a name. 0 keeps all.
+      min_language_ratio: minimum probability of the expected language of a side, as a fraction of
+        the probability of the most probable language.
+      min_script_fraction: minimum fraction of sentences in a script for it to be usual on a side.
+        A pair with unusual scripts is dropped, unless they may be names. 0 keeps all pairs.
     """
 
     max_characters: int
@@ -106,7 +106,7 @@ class CleaningRules:
     def fault(self, source: str, target: str) -> str:
         """Returns the first of `REASONS` that applies to a canonical pair, or '' if none does.
 
-        HTML entities are decoded first.
+        HTML entities are decoded before the checks.
         """
         sides = source, target = unescape(source), unescape(target)
         if not all(sides):
@@ -139,9 +139,9 @@ def rules_of(settings: ConfigDict) -> CleaningRules:
 
 
 class CleaningReport(NamedTuple):
-    """The number of pairs per first fault in `REASONS`; '' counts the pairs that are kept.
+    """Pair counts, keyed by the first fault of a pair, or by '' for pairs that are kept.
 
-    Its string form is a one-line summary.
+    The string form of a report is a one-line summary.
     """
 
     counts: Mapping[str, int]
@@ -163,7 +163,7 @@ class CleaningReport(NamedTuple):
         return {reason: count for reason, count in counts.items() if count}
 
     def without(self, **dropped: int) -> "CleaningReport":
-        """Returns the report after dropping more pairs, given the number for each fault."""
+        """Returns a report with more dropped pairs; `dropped` has their number for each fault."""
         rest = self.kept - sum(dropped.values())
         return self._replace(counts={**self.counts, **dropped, "": rest})
 
@@ -188,8 +188,8 @@ def check_kept(report: CleaningReport) -> None:
 def is_copied(source: str, target: str) -> bool:
     """Returns whether the target repeats all or most words of the source, ignoring case.
 
-    Texts of up to `COPY_LETTERS` letters do not count as copies. If the letters differ, file names,
-    options and identifiers are not counted as words.
+    Texts of up to `COPY_LETTERS` letters do not count as copies. Unless all letters are equal, file
+    names, options and identifiers are not counted as words.
     """
     texts = source.casefold(), target.casefold()
     if texts[0] != texts[1]:  # early exit for most pairs, which have few words in common
@@ -210,10 +210,10 @@ def is_copied(source: str, target: str) -> bool:
 
 
 def numbers_differ(source: str, target: str) -> bool:
-    """Returns whether both sides have a number of at least 10 that the other side lacks.
+    """Returns whether each side has a number of at least 10 that the other side does not have.
 
-    Order, separators, trailing zeros and the script of digits are ignored, as are different names
-    for hours and centuries: 10,000 equals 1万, and 5 pm equals 17:00.
+    Order, separators, trailing zeros and the script of digits are ignored, and different notations
+    of hours and centuries are equal. For example, 10,000 equals 1万, and 5 pm equals 17:00.
     """
     sides = [[*map(int, DIGITS.findall(THOUSANDS.sub("", text)))] for text in (source, target)]
     first, second = (sorted("".join(map(str, numbers)).replace("0", "")) for numbers in sides)
@@ -247,7 +247,7 @@ def is_mojibake(text: str) -> bool:
 
 
 def scripts_of(text: str, name_bytes: int = NAME_BYTES) -> tuple[str, str]:
-    """Returns the two scripts with the most letters; '' if none, or if the text may be a name."""
+    """Returns the two most frequent scripts, or '' if there are fewer or the text may be a name."""
     if len("".join(LETTER_RUN.findall(text)).encode()) <= name_bytes:
         return "", ""
     if text.isascii():

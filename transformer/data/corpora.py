@@ -1,6 +1,6 @@
-"""Training on several parallel corpora (`data.corpora`): their settings and source tags.
+"""Settings and source tags for training on several parallel corpora (`data.corpora`).
 
-A tag before a source sentence gives its corpus, or the language to translate it into.
+A tag before a source sentence indicates the corpus or the target language.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from transformer.data.characters import canonicalize
 from transformer.data.tokenizer import RESERVED
 from transformer.errors import UserError
 
-# The keys of a corpus that are not in `config.data`, with their defaults.
+# The corpus keys that are not in `config.data`, with their default values.
 OWN = {"name": "", "weight": 1.0, "source_tag": "", "reverse": False}
 NAME = re.compile(r"[a-z0-9_-]+")
 ENDING = re.compile(r"(?:.*\.)?([a-z]{2,3})")  # language code in train.de or translation.de
@@ -29,10 +29,10 @@ class CorpusSettings(NamedTuple):
     """The settings of one corpus.
 
     Attributes:
-      weight: sampling weight, see `mix`.
-      tag: space-separated tokens before each source sentence, or '' for no tag.
+      weight: sampling weight; see `mix`.
+      tag: space-separated tokens that precede each source sentence, or '' for no tag.
       reverse: whether source and target are swapped.
-      data: `config.data` with the overrides of this corpus, without `corpora`.
+      data: `config.data` with the values that this corpus overrides, and without `corpora`.
     """
 
     name: str
@@ -60,7 +60,7 @@ def corpora_of(data: ConfigDict) -> list[CorpusSettings]:
 
 
 def texts_of(data: ConfigDict) -> list[ConfigDict]:
-    """Returns the data settings of each corpus, or only `config.data` if it has no corpora."""
+    """Returns the data settings of each corpus, or [config.data] if there are no corpora."""
     return [corpus.data for corpus in corpora_of(data)] or [data]
 
 
@@ -78,7 +78,7 @@ def languages_of(data: ConfigDict) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def naming(corpus: CorpusSettings) -> Iterator[None]:
-    """Prefixes errors in the data of a corpus with the corpus name."""
+    """Adds the corpus name to errors in the data of a corpus."""
     try:
         yield
     except UserError as error:
@@ -125,12 +125,12 @@ def tags_of(data: ConfigDict) -> tuple[str, ...]:
 
 
 def symbols_of(data: ConfigDict) -> tuple[str, ...]:
-    """Returns the distinct symbols in all tags; each symbol is one token."""
+    """Returns the distinct symbols in all tags, each of which becomes one token."""
     return tuple(dict.fromkeys(piece for tag in tags_of(data) for piece in tag.split()))
 
 
 class Tagger:
-    """Adds the tag `given` to sentences; if it is None, checks the tags that they have."""
+    """Adds the tag `given` to sentences, or checks their existing tags if `given` is None."""
 
     def __init__(self, data: ConfigDict, given: str | None):
         self.tags = tags_of(data)
@@ -145,7 +145,7 @@ class Tagger:
             raise UserError(f"source_tag={given} is unknown: choose one of {_tag_list(self.tags)}")
 
     def __call__(self, text: str, place: str) -> str:
-        """Returns a sentence with its tag, or '' if it consists of a tag only."""
+        """Returns the tagged sentence, or '' if there is no text after the tag."""
         if not self.pieces or not canonicalize(text):
             return text
         text = f"{self.given} {text}" if self.given else text

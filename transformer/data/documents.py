@@ -72,9 +72,9 @@ def open_documents(settings: ConfigDict) -> Splits:
 def _file_documents(settings: ConfigDict) -> Splits:
     """Returns the documents in the configured files.
 
-    A split without a file is taken from the end of the training text: first `validation_fraction`
-    and then `test_fraction`, of all characters if a document is a whole file, otherwise of all
-    documents. A split with fraction zero is omitted.
+    A split without a file is taken from the end of the training text, validation before test.
+    `validation_fraction` and `test_fraction` are fractions of all characters if a document is a
+    whole file, and of all documents otherwise. A split with fraction zero is omitted.
     """
     named = {
         split: text_file(locate(settings, f"{split}_source"), settings)
@@ -89,7 +89,7 @@ def _file_documents(settings: ConfigDict) -> Splits:
 
 
 def _cut_splits(text: "TextFile", fractions: Mapping[str, float]) -> Splits:
-    """Returns "train" and the splits taken from its end, which are held in memory."""
+    """Returns the training split, and the splits from the end of `text`, which are in memory."""
     whole = next(iter(text), "") if text.documents == "file" else None
     count = sum(1 for _ in text) if whole is None else len(whole)
     end = 1.0 - sum(fractions.values())
@@ -115,13 +115,13 @@ def _cut_splits(text: "TextFile", fractions: Mapping[str, float]) -> Splits:
 class TextFile:
     """The documents of a file; each iteration reads the file from the start.
 
-    Blank lines around lines and paragraphs are dropped; a whole-file document is unchanged. The
-    text of a table row is treated as a line; it may have several paragraphs, and always ends one.
+    Blank lines between lines or paragraphs are dropped, but a whole-file document is unchanged. The
+    text of a table row is treated as one line, or as one or more complete paragraphs.
     """
 
     path: Path
     documents: str
-    rows: TableFile[str] | None  # for a data file with rows
+    rows: TableFile[str] | None  # None for a plain text file
 
     def __iter__(self) -> Iterator[str]:
         lines: Iterable[str] = read_lines(self.path, True) if self.rows is None else self.rows
@@ -140,7 +140,7 @@ class TextFile:
 
 
 def text_file(path: Path, settings: ConfigDict) -> TextFile:
-    """Returns the documents of a file; `config.data` sets the document unit and the text field."""
+    """Returns the documents of a file, with the document unit and text field in `config.data`."""
     has_rows = format_of(path, any_text=True) in FORMATS
     rows = TableFile(path, settings, ("text_field",), text_value) if has_rows else None
     return TextFile(path, settings.documents, rows)
@@ -182,7 +182,7 @@ class Documents(Encoded):
 
     @property
     def words(self) -> int:
-        """Number of words in the raw text, see `count_words`."""
+        """Number of words in the raw text; see `count_words`."""
         return self.notes.get("words", 0)
 
     @property
@@ -192,12 +192,12 @@ class Documents(Encoded):
 
     @property
     def ends(self) -> int:
-        """Number of document ends to predict."""
+        """Number of document ends that the model must predict."""
         return 0 if self.whole else self.documents
 
 
 def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Documents:
-    """Encodes documents; the iterable must support repeated reading."""
+    """Encodes `documents`, which must support repeated iteration."""
     encoded = encode(_chunks(documents, whole, tokenizer))
     return Documents(**vars(encoded), whole=whole, digest=_text_fingerprint(documents)[0][:8])
 
@@ -239,7 +239,7 @@ def prepare_text(
     folder: Path | None = None,
     initial: Path | None = None,
 ) -> tuple[Documents, Tokenizer]:
-    """Returns the encoded training text and its tokenizer, see `make_tokenizer`."""
+    """Returns the encoded training text and its tokenizer; see `make_tokenizer`."""
     (content, count), whole = _text_fingerprint(documents), data.documents == "file"
     lines = Restartable(lambda: _lines_of_documents(documents))
     tokenizer = make_tokenizer(
@@ -264,7 +264,7 @@ class TextBatch(NamedTuple):
 
     The model reads `tokens` and predicts `labels`, which are `tokens` shifted left by one. A
     document starts with begin-of-sentence in `tokens` and ends with end-of-sentence in `labels`.
-    `segments` numbers the documents in a sequence from one; all fields are 0 at padding.
+    `segments` numbers the documents in a sequence from one. All fields are 0 at padding positions.
     """
 
     tokens: Int[np.ndarray, "B L"]
@@ -275,11 +275,11 @@ class TextBatch(NamedTuple):
 class TextPlan(Plan[TextBatch]):
     """All training batches: batch i is a function of (seed, i) alone.
 
-    The documents are concatenated into one token stream. Each epoch cuts it into windows of
-    `context` tokens from a new offset, so that no token is always the first of its window, and
-    shuffles the windows. The windows are spread evenly over batches of at most `rows`, so each
-    batch has at most one padding row. A document that is cut continues in another window, without
-    the preceding text. For `each_position`, see `spread_positions`.
+    The documents are concatenated into one token stream. Each epoch cuts this stream into windows
+    of `context` tokens from a new offset, so that no token is always the first of its window, and
+    shuffles the windows. The windows are spread evenly over batches of at most `rows` sequences, so
+    each batch has at most one padding row. The rest of a cut document is in another window, without
+    the preceding text as context. For `each_position`, see `spread_positions`.
     """
 
     def __init__(
@@ -295,7 +295,7 @@ class TextPlan(Plan[TextBatch]):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The number of sequences in a batch and of tokens in a sequence."""
+        """The shape of a batch: the number of sequences, and the number of tokens per sequence."""
         return self.rows * (self.context if self.each_position else 1), self.context
 
     def __getitem__(self, i: int) -> TextBatch:
@@ -313,10 +313,10 @@ class TextPlan(Plan[TextBatch]):
 
 
 def spread_positions(batch: TextBatch) -> TextBatch:
-    """Expands each sequence into its L prefixes; each prefix has only its last label.
+    """Expands each sequence into its L prefixes, and keeps only the last label of each prefix.
 
-    A model without a causal mask would need these prefixes; a model with one makes all predictions
-    at once, for 1/L of the cost.
+    A model without a causal mask would need these prefixes. With a causal mask, a model makes all
+    predictions at once, at 1/L of the cost.
     """
     length = batch.tokens.shape[1]
     places, last = np.arange(length), np.arange(length)[:, None]
@@ -340,10 +340,10 @@ def read_rows(text: Documents, starts: list[int], rows: int, context: int) -> Te
 
 
 def pack_rows(text: Documents, rows: int, context: int) -> Iterator[TextBatch]:
-    """Yields batches with all documents once, in order, each from its start.
+    """Yields batches that contain each document once, in order, from its start.
 
-    Documents are packed into one sequence if they fit; a document longer than a sequence continues
-    in the next sequence. The last batch is padded.
+    Several documents are packed into one sequence if they fit. A document that is longer than a
+    sequence continues in the next sequence. The last batch is padded.
     """
     open_rows: list[list[tuple[int, int]]] = []
     room = 0
@@ -361,7 +361,7 @@ def pack_rows(text: Documents, rows: int, context: int) -> Iterator[TextBatch]:
 
 
 def cut_chunks(text: Documents, context: int) -> Iterator[tuple[int, int]]:
-    """Yields (start, end) token offsets of each document, in chunks of up to `context` tokens."""
+    """Cuts documents into chunks of up to `context` tokens; yields their (start, end) offsets."""
     for start, end in itertools.pairwise(text.store.offsets.tolist()):
         for first in range(start, end, context):
             yield first, min(first + context, end)
@@ -370,7 +370,7 @@ def cut_chunks(text: Documents, context: int) -> Iterator[tuple[int, int]]:
 def pack_chunks(
     text: Documents, chunks: list[list[tuple[int, int]]], rows: int, context: int
 ) -> TextBatch:
-    """Returns a batch with one sequence per list of chunks, see `cut_chunks` and `pack_rows`."""
+    """Returns a batch with one sequence per list of chunks; see `cut_chunks` and `pack_rows`."""
     batch = TextBatch(*np.full((3, rows, context), PAD_ID, np.int32))
     tokens, starts = text.store.tokens, text.store.offsets
     for row, of_row in enumerate(chunks):

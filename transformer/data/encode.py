@@ -1,7 +1,7 @@
-"""Tokenisation of training text, shared by all types of text.
+"""Tokenisation of training text: sentence pairs, documents, and labelled texts.
 
-Each type of text provides lines for `make_tokenizer`, and yields encoded parts for
-`encode_training_text`. Held-out text is encoded with `encode` alone.
+The module for each of these types of text provides the lines for `make_tokenizer` and the encoded
+parts for `encode_training_text`. Held-out text is encoded with `encode` alone.
 """
 
 import collections
@@ -53,8 +53,8 @@ class Encoded:
 
     Attributes:
       arrays: the tokens and offsets of each side, and the `numbers` of all parts, keyed by name.
-      notes: JSON data: the number of tokens on all sides, the number of unknown tokens, and the
-        sums of the `counts` of all parts.
+      notes: JSON data with the number of tokens on all sides, the number of unknown tokens, and
+        the sums of the `counts` of all parts.
       arrays_digest: digest of all arrays, or '' if they do not come from the cache.
     """
 
@@ -121,11 +121,11 @@ def make_tokenizer(
     symbols: Sequence[str] = (),
     **others: Any,
 ) -> Tokenizer:
-    """Returns a tokenizer for a training text, from a model file or from `train_tokenizer`.
+    """Returns a tokenizer for training text, imported from a model file or trained on the text.
 
     Args:
-      folder, initial: folders of this run and of a run whose tokenizer is kept or extended.
-      file: the file name in these folders; both sides may share one file, `TOKENIZER`.
+      folder, initial: folders of this run, and of a run whose tokenizer is kept or extended.
+      file: file name of the tokenizer in these folders, or `TOKENIZER` if this file is missing.
       model: path of a tokenizer model; by default `settings.model`.
       symbols: strings that are always one token, in addition to `settings.symbols`.
     """
@@ -150,8 +150,8 @@ def encode(
 
     Args:
       sides: the names of the sides.
-      folder: where the tokens of a large corpus are written, to save memory.
-      with_texts: whether the arrays include the raw texts, see `Encoded.text`.
+      folder: folder for the tokens of a large corpus, or None to hold the tokens in memory.
+      with_texts: whether the arrays include the raw texts; see `Encoded.text`.
     """
     numbers: dict[str, list[int]] = collections.defaultdict(list)
     counts = collections.Counter(tokens=0, unknown=0)
@@ -187,8 +187,8 @@ def encode_training_text(
     """Returns the result of `encode`, from the cache if possible.
 
     Args:
-      key: everything that the encoded text depends on except the tokenizers.
-      initial: folder of another run whose tokenizers are kept or extended, if any.
+      key: cache key: all values that the encoded text depends on, except for the tokenizers.
+      initial: folder of an earlier run whose tokenizers are kept or extended, or None.
     """
     digests = (tokenizer.digest for tokenizer in tokenizers.values())
     described = " ".join([CHARACTER_RULE, *map(str, (*key, with_texts)), *digests])

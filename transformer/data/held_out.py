@@ -1,10 +1,10 @@
-"""Held-out text: splits taken from the training data, and their files in a run's folder.
+"""Held-out text: splits taken from the training data, and the files of splits in a run's folder.
 
-A split without its own file is held out of the training data. A run saves all its held-out text, so
-that scoring does not need the corpus: `held_out/<split>.jsonl` has one UTF-8 JSON object per line:
-{"source", "target"} for a pair, with "links" for a gold word alignment; {"text", "label"} for a
-labelled text, with "kind" if it has one; {"text"} for a document. Images are in `<split>.npy`,
-bytes [N, S, S, C], and the items refer to them by index, see `LabelledPicture`.
+A split without its own file is held out of the training data. All held-out text is saved with the
+run, so that scoring does not need the corpus. `held_out/<split>.jsonl` has one UTF-8 JSON object
+per line: {"source", "target"} for a pair, with "links" if it has a gold word alignment; {"text",
+"label"} for a labelled text, with "kind" if it is known; {"text"} for a document. `<split>.npy` has
+the images as bytes, [N, S, S, C]; items refer to images by index (see `LabelledPicture`).
 """
 
 import hashlib
@@ -51,7 +51,7 @@ Groups = dict[str, list[int]]  # item indices, keyed by split
 
 
 class TooFewError(UserError):
-    """A corpus has fewer items than should be held out."""
+    """Raised if a corpus has too few items to hold out."""
 
 
 # -- choice of held-out items
@@ -71,10 +71,10 @@ def hold_out(
     settings: ConfigDict,
     key: Callable[[Any], str],
 ) -> dict[str, Iterable[Any]]:
-    """Returns the training split and the splits held out of it, see `choose`.
+    """Returns the training split and the splits held out of it; see `choose`.
 
-    No training item has the key of a held-out item, for any `holdout`; items with an empty key are
-    not held out. `text` is read twice, and again in each iteration over the training split.
+    Training items with the key of a held-out item are removed, for any `holdout`. Items with an
+    empty key are not held out. `text` is read twice, and again in each iteration over "train".
     """
     items = np.fromiter(
         ((bool(name), rank(name, settings.seed)) for name in map(key, text)),
@@ -97,7 +97,7 @@ def take(text: Iterable[Any], numbers: Mapping[str, Collection[int]]) -> dict[st
 
 
 class Without:
-    """All items of a corpus except the items with the indices `gone`, from zero."""
+    """All items of a corpus except for the items with the indices `gone`, from zero."""
 
     def __init__(self, text: Iterable, gone: Int[np.ndarray, "gone"]):
         self._text, self._gone = text, frozenset(gone.tolist())
@@ -113,18 +113,18 @@ def choose(
     sizes: Mapping[str, int],
     settings: ConfigDict,
 ) -> Groups:
-    """Returns the indices, from zero and ascending, of the items to hold out for each split.
+    """Returns the ascending indices, from zero, of the items to hold out for each split.
 
-    With "end", the last usable items are held out, in the order of the splits in `sizes`.
+    With `holdout` "end", the last usable items are held out, in the order of the splits in `sizes`.
 
-    With "hash", the keys with the smallest hashes are held out until the splits are full, so the
+    With "hash", the keys with the smallest hashes are held out until the splits are full. So the
     choice depends only on the seed and the key, not on the position. All items with the same key go
-    to the same split. If a key has more items than fit, they stay in the training data; so a split
-    never exceeds its size, and nearly always reaches it.
+    to the same split. If a key has too many items for any split, the items stay in the training
+    data. So a split never exceeds its size, and nearly always reaches it.
 
     Args:
       source: path of the corpus, for error messages.
-      ranks: hash of each item's key, see `rank`.
+      ranks: hash of each item's key; see `rank`.
       usable: whether each item may be held out.
       sizes: number of items to hold out for each split.
     """
@@ -151,7 +151,7 @@ def check_not_empty(source: Path, count: int) -> None:
 def _choose_by_hash(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> Groups:
     keys, counts = np.unique(ranks[numbers], return_counts=True)
     room, owners = dict(sizes), {split: [] for split in sizes}
-    wanted = sum(sizes.values())  # enough, since each key has an item or more
+    wanted = sum(sizes.values())  # enough keys, since each key has at least one item
     for key, count in zip(keys[:wanted].tolist(), counts[:wanted].tolist(), strict=True):
         split = next((split for split in room if count <= room[split]), None)
         if split:
@@ -173,7 +173,7 @@ STRATEGIES = {"hash": _choose_by_hash, "end": _take_from_end}  # keyed by `data.
 
 
 def rank(name: str, seed: int) -> int:
-    """Returns a 64-bit hash of a key, which depends on the seed."""
+    """Returns a 64-bit hash of a key, with the given seed."""
     digest = hashlib.blake2b(name.encode(), digest_size=8, key=str(seed).encode()).digest()
     return int.from_bytes(digest, "big")
 
@@ -186,9 +186,9 @@ def save(
     texts: Mapping[str, Iterable[Pair | Labelled | LabelledPicture | str]],
     pixels: Mapping[str, UInt8[np.ndarray, "N S S C"]] = MappingProxyType({}),
 ) -> None:
-    """Saves the held-out text of each split in a run's folder, unless it is already there.
+    """Saves the held-out text of each split in a run's folder, unless it is already saved.
 
-    Raises UserError if the saved text differs, since the scores would not be comparable.
+    Raises UserError if different text is already saved: the scores would not be comparable.
 
     Args:
       pixels: the images of each split, if the items refer to images.
@@ -238,7 +238,7 @@ def read_pairs(folder: Path, split: str) -> list[Pair]:
 
 
 def read_labelled(folder: Path, split: str, labels: Iterable[str]) -> list[Labelled]:
-    """Returns the labelled texts of a split from a run's folder, after a check of their labels."""
+    """Returns a split's labelled texts from a run's folder; all labels must be in `labels`."""
     records = _read_records(folder, split, LABELLED, labels)
     return [Labelled(r["text"], r["label"], r.get("kind", "")) for r in records]
 
@@ -270,7 +270,7 @@ def is_split(name: str) -> bool:
 
 
 def digests_of(folder: Path, split: str) -> list[str]:
-    """Returns the recorded digests of a split's text and images, or '' if there is no record."""
+    """Returns the recorded digests of a split's text and images, or '' for unrecorded files."""
     path, digests = path_of(folder, split), _held_out_digests(folder)
     return [digests.get(each.name, "") for each in (path, path.with_suffix(PIXELS))]
 

@@ -1,6 +1,6 @@
 """Labelled texts: sources, tokens and classes, and batches.
 
-Errors in files, names or labels are raised on opening the source, which reads all texts.
+Opening a source reads all texts, so errors in files, names or labels are raised early.
 """
 
 import collections
@@ -43,9 +43,9 @@ from transformer.data.tokenizer.train import MAX_LINE_BYTES
 from transformer.errors import UserError, shorten
 
 SIGNS = " .,;:!?\"'"  # characters stripped from labels to find labels that are probably the same
-# If column names are uninformative, text and label columns are recognised in a row sample.
+# If column names are uninformative, text and label columns are inferred from sampled rows.
 MAX_SAMPLE, MAX_TEXT = 2000, 300  # rows, sampled since a file may be sorted; characters per value
-TEXTS_PER_LABEL, MAX_LABEL = 5, 60  # minimum texts per label in the sample; maximum characters
+TEXTS_PER_LABEL, MAX_LABEL = 5, 60  # minimum texts per label in the sample; characters per label
 MIN_WORDS, WORD = 3, 4  # minimum mean words per text; characters per word in unspaced scripts
 NAME = re.compile(r"[^\W\d]\S*( \S+){0,2}|")  # a column name
 ENCODE_AT_ONCE = 10_000  # texts
@@ -77,7 +77,7 @@ class LabelledSource:
 
 
 def open_labelled(settings: ConfigDict) -> LabelledSource:
-    """Returns the validated labelled texts configured in `config.data`."""
+    """Opens and validates the labelled texts configured in `config.data`."""
     splits = choose_source(settings, REGISTRY)(settings)
     return LabelledSource(splits, *check_classes(splits, settings))
 
@@ -139,7 +139,7 @@ def count_train(settings: ConfigDict) -> int:
 
 
 def labelled_file(settings: ConfigDict, split: str) -> TableFile[Labelled]:
-    """Returns the labelled texts of a split's file or folder; `settings` is `config.data`."""
+    """Returns the labelled texts in a split's file or folder, given `config.data`."""
     key = f"{split}_source"
     path = locate(settings, key, split_sources(settings)[split], folders=True)
     return labelled_table(path, settings)
@@ -176,10 +176,10 @@ REGISTRY: dict[str, Callable[[Any], Splits]] = {
 
 
 def guess_columns(settings: ConfigDict) -> dict[str, str]:
-    """Returns the config keys for the text and label columns, or {} if the source is a folder.
+    """Returns config values for the text and label columns, or {} if the source is a folder.
 
     The label column has a known name, or is the only one with few distinct values. The text column
-    is `text`, or else the column with the most words plus other columns of words, such as titles.
+    is `text` if it exists; otherwise, all columns with enough words, such as titles, are chosen.
     """
     file = labelled_file(settings, "train")
     columns = _sample_columns(file) if file.unit != "file" else {}
@@ -204,7 +204,7 @@ def guess_columns(settings: ConfigDict) -> dict[str, str]:
 
 
 def _sample_columns(file: TableFile) -> dict[str, Sequence[Any]]:
-    """Returns sampled values of each column, keyed by name, or by number without a header."""
+    """Returns sampled values, keyed by column name, or by column number if there is no header."""
     names = file.open(file.fields._replace(keys=("",), names=("0",))).names
     fields = file.fields._replace(keys=("",) * len(names), names=tuple(names))
     step = 1 + sum(1 for _ in file.open(fields).rows) // MAX_SAMPLE
@@ -219,7 +219,7 @@ def _sample_columns(file: TableFile) -> dict[str, Sequence[Any]]:
 
 
 def _is_label(values: Sequence[Any]) -> bool:
-    """Returns whether a column has only few distinct values, which are short."""
+    """Returns whether a column has few distinct values, all of them short."""
     is_short = all(
         isinstance(v, str | int) and 0 < len(f"{v}".strip()) <= MAX_LABEL for v in values
     )
@@ -260,7 +260,7 @@ class EncodedTexts(Encoded):
 
 
 def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
-    """Returns the token ids of each text after begin-of-sentence, which "first" pooling uses.
+    """Returns each text as token ids that start with begin-of-sentence, for "first" pooling.
 
     HTML line breaks become spaces.
     """
@@ -272,7 +272,7 @@ def _in_one_line(text: str) -> str:
 
 
 def _labelled_lines(text: str) -> list[str]:
-    """Splits a text that is longer than the maximum line of tokenizer training."""
+    """Splits a text that exceeds the maximum line length of tokenizer training."""
     step = MAX_LINE_BYTES // 4 if len(text.encode()) > MAX_LINE_BYTES else len(text)
     return [text[start : start + step] for start in range(0, len(text), step)]
 
@@ -280,7 +280,7 @@ def _labelled_lines(text: str) -> list[str]:
 def encode_labelled(
     items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
 ) -> EncodedTexts:
-    """Encodes labelled texts as their first `max_tokens` token ids and indices into `labels`."""
+    """Encodes each text as its first `max_tokens` token ids, and its label as a class id."""
     encoded = encode(_labelled_parts(items, labels, max_tokens, tokenizer))
     return EncodedTexts(**vars(encoded))
 
@@ -320,7 +320,7 @@ def prepare_labelled(
     lines = Restartable(
         lambda: (line for item in items for line in _labelled_lines(_in_one_line(item.text)))
     )
-    # The key differs from that of documents, which split the same text into different lines.
+    # The key differs from the key of documents, which split the same text into different lines.
     name = f"labelled {content}"
     tokenizer = make_tokenizer(lines, name, data, settings, folder, initial, count=count)
     parts = _labelled_parts(items, labels, data.max_tokens, tokenizer)
@@ -333,9 +333,9 @@ def prepare_labelled(
 
 
 class LabelledBatch(NamedTuple):
-    """A batch of B texts and class ids, from one; 0 marks a padding row or an unknown class.
+    """A batch of B inputs with class ids from one; 0 marks a padding row or an unknown class.
 
-    `source` is the model input: token ids padded with 0, or a `PictureText`.
+    `source` has the model inputs: token ids padded with 0, or a `PictureText`.
     """
 
     source: Any
@@ -343,14 +343,14 @@ class LabelledBatch(NamedTuple):
 
 
 def stack_labels(labels: Sequence[int], rows: int) -> Int[np.ndarray, "rows"]:
-    """Converts class ids from zero to `rows` class ids from one, padded with 0."""
+    """Shifts class ids to start at one, and pads them with 0 to `rows` entries."""
     filled = np.full(rows, NO_LABEL, np.int32)
     filled[: len(labels)] = np.add(labels, 1)
     return filled
 
 
 class LabelledPlan(BucketPlan[LabelledBatch]):
-    """All training batches of labelled texts, see `BucketPlan`."""
+    """All training batches of labelled texts; see `BucketPlan`."""
 
     def __init__(self, texts: EncodedTexts, *numbers: Any, **named: Any):
         self.texts = texts

@@ -32,7 +32,7 @@ class Pair(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """A text and its class; `kind` is the phenomenon in a synthetic text, or '' if unknown."""
+    """A text and its class; `kind` is the phenomenon in a synthetic text, or '' if not known."""
 
     text: str
     label: str
@@ -45,8 +45,8 @@ class LabelledPicture(NamedTuple):
     Attributes:
       picture: index of the image in its split, from zero.
       name: file name of the image.
-      boxes: bounding boxes of the objects that the answer depends on, if known: x and y in pixels
-        of the top-left corner, and of the bottom-right corner (exclusive).
+      boxes: bounding boxes of the objects that the answer depends on, or () if they are unknown.
+        A box is (left, top, right, bottom) in pixels; right and bottom are exclusive.
     """
 
     picture: int
@@ -63,7 +63,7 @@ class LabelledPicture(NamedTuple):
 
 
 def canonical(pair: Pair) -> Pair:
-    """Returns the pair with canonical texts, see `canonicalize`."""
+    """Returns the pair with canonical texts; see `canonicalize`."""
     return Pair(canonicalize(pair.source), canonicalize(pair.target), pair.alignment)
 
 

@@ -1,7 +1,7 @@
 """Placeholders: numbered tokens in the model input for strings that need no translation.
 
-The strings are restored in the translation: addresses, long numbers, placeholders, emoji, and rare
-words of the kinds that are copied in the training data, see `Words`.
+These strings are addresses, long numbers, template placeholders, emoji, and rare words of the kinds
+that are copied in the training data (see `Words`). They are restored in the translation.
 Source: Post et al. 2019, "An Exploration of Placeholding in Neural Machine Translation".
 """
 
@@ -19,7 +19,7 @@ NAME = re.compile(f"( ?)({'|'.join(NAMES)})")
 
 
 def read_line(line: str, words: Words) -> tuple[str, dict[str, str]]:
-    """Replaces strings in a line by placeholders; also returns the string of each placeholder."""
+    """Replaces strings in a line by placeholders; also returns a dict to restore the strings."""
     tokens = _strings_of_copies(line, words)[: len(NAMES)]
     strings = dict(zip(NAMES, (words.written(token.text) for token in tokens), strict=False))
     return _replace_placeholders(line, tokens, NAMES), strings
@@ -53,7 +53,7 @@ def read_pair(pair: Pair, words: Words, training: bool = False) -> Pair:
 
 
 def write_text(text: str, strings: Mapping[str, str]) -> tuple[str, int]:
-    """Restores each string once in a translation; also returns the number of missing strings."""
+    """Restores each string once; returns the text and the number of strings not restored."""
     lacking = dict(strings)
 
     def write(match: re.Match) -> str:

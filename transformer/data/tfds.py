@@ -34,7 +34,7 @@ def open_splits(
 
     Args:
       kinds: required type of each field in `tfds_fields`: "text", "label" or "picture".
-      make: function that makes an item from the field values; a label is its class name.
+      make: function that makes an item from the field values; a label is passed as a class name.
     """
     tfds, name, folder = _import_tfds(), settings.tfds_name, os.path.expanduser(settings.tfds_dir)
     choice = "choose one of tensorflow.org/datasets, such as ted_hrlr_translate/ru_to_en"
@@ -84,7 +84,7 @@ def _label_name(names: Sequence[str], place: str, number: int) -> str:
 def _read_items(
     records: Any, readers: tuple[tuple[str, Callable], ...], make: Callable[..., Item]
 ) -> Iterator[Item]:
-    """Yields the items of a split; `readers` has a (field, conversion) pair per `make` argument."""
+    """Yields the items of a split; `readers` has (field, conversion) for each `make` argument."""
     for first in range(0, len(records), READ_AT_ONCE):
         for record in records.__getitems__(range(first, min(first + READ_AT_ONCE, len(records)))):
             yield make(*(read(record[field]) for field, read in readers))
@@ -93,7 +93,7 @@ def _read_items(
 def _check_fields(
     tfds: ModuleType, builder: Any, settings: ConfigDict, kinds: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Returns the configured fields, after a check of their types."""
+    """Returns the configured fields; raises UserError if a field is not of the required type."""
     features, fields = dict(builder.info.features.items()), tuple(settings.tfds_fields)
     text, label, picture = tfds.features.Text, tfds.features.ClassLabel, tfds.features.Image
     types = [{"text": text, "label": label, "picture": picture}[kind] for kind in kinds]
@@ -117,7 +117,7 @@ def _import_tfds() -> ModuleType:
         extractor.tf = lazy.tensorflow = LOCAL_FILES  # pyright: ignore[reportAttributeAccessIssue]
         images._ImageEncoder._encode_image = _encode_png  # pyright: ignore[reportAttributeAccessIssue]
     # TFDS registers its older builders, including WMT and GLUE, only if packages for unrelated data
-    # are installed too; importing these packages registers all builders that we need.
+    # are installed too. Importing these packages registers all builders that are needed here.
     for name in ("translate", "text", "image_classification"):
         importlib.import_module(f"tensorflow_datasets.{name}")
     return tfds

@@ -30,7 +30,7 @@ from transformer.files import (
 
 logger = logging.getLogger(__name__)
 
-DIGESTS, NOTES = "digests.json", "notes.json"  # digests of and notes on a folder's other files
+DIGESTS, NOTES = "digests.json", "notes.json"  # digests of a folder's other files; metadata
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class TokenStore:
     ) -> tuple[Int[np.ndarray, "*rows width"], Int[np.ndarray, "*rows"]]:
         """Returns the sentences `numbers`, padded with 0 to `width` tokens, and their lengths.
 
-        The index -1 gives a row of zeros and the length -1.
+        The index -1 gives a row of zeros and a length of -1.
         """
         starts = self.offsets[numbers]
         lengths = np.where(numbers < 0, -1, self.offsets[numbers + 1] - starts)
@@ -84,7 +84,7 @@ def digest_arrays(*arrays: np.ndarray) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class TextStore:
-    """UTF-8 texts in one byte array, see `TokenStore`."""
+    """UTF-8 texts in one byte array, with offsets as in `TokenStore`."""
 
     bytes: UInt8[np.ndarray, "bytes"]
     offsets: Int[np.ndarray, "bounds"]
@@ -134,12 +134,12 @@ def cached_arrays(
 ) -> tuple[Mapping[str, np.ndarray], Any, str]:
     """Returns the content of a cache folder, which is created if it is missing or damaged.
 
-    The result has the memory-mapped arrays, keyed by name, the JSON notes, and a digest of the
+    The content is the memory-mapped arrays (keyed by name), the JSON notes, and a digest of the
     arrays. All files are verified against their digests, which takes a second for 1.4 GB in the
     page cache.
 
     Args:
-      make: creates the arrays, keyed by name, and the notes, given a folder for large files.
+      make: function that returns the arrays and the notes, given a folder for large files.
     """
     if folder.exists() and not _is_whole(folder):
         logger.warning(f"{folder} is damaged: it is made again")

@@ -1,8 +1,8 @@
 """The word vocabulary of the training data, and letter case conversion.
 
-A source line in capitals or title case is converted to the case that its words have in the training
-data, and its translation to the case of the line. Exported pages have the same functions
-(experiments/web/offline/offline_case.js).
+The words of a source line in capitals or title case are converted to their usual case in the
+training data, and the translation is converted to the case of the source line. Exported pages
+implement the same functions in JavaScript (experiments/web/offline/offline_case.js).
 """
 
 import collections
@@ -50,12 +50,12 @@ KINDS = (
     *("title", "capitals", "first title", "first capitals", "foreign"),  # of rare words
     *("line", "number", "short number"),
 )
-# Numbers, but not dates or versions: thousands separators, and one decimal separator.
+# Numbers with thousands separators and at most one decimal separator, but not dates or versions.
 NUMBER = regex.compile(r"[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]{3})*(?:,[0-9]+)?")
 SHORT = regex.compile("[0-9]{2,3}")
 SWAP = str.maketrans(".,", ",.")
-# Text before the first word of a sentence: a sentence end, or a colon and a quotation mark, and
-# then no words or numbers except in tags. A Greek question ends with a semicolon.
+# Text before the first word of a sentence: a sentence end, or a colon with a quotation mark,
+# followed by no words or numbers except in tags. A Greek question ends with a semicolon.
 START = (
     r"(?:(?:[.!?…։]|\p{sc=Greek};)['\x22“”’‘»«›‹)\]]*(?=[\s<])|:\s?[\x22“„«»])"
     r"(?:<[^<>]*>|&#?[\p{L}\p{Nd}]+;|[^\p{L}\p{Nd}<&])*$"
@@ -67,9 +67,9 @@ WORD_START = regex.compile(r"(?<![\p{Alphabetic}\p{M}\p{Nd}_'’·])(?:ij|[\p{Al
 
 
 class Token(NamedTuple):
-    """A word or another string in a line; `start` is its character offset, from zero.
+    """A word or another string in a line; `start` is the token's character offset, from zero.
 
-    `before` is the preceding text from the last letter of the previous word or an added period.
+    `before` is the preceding text, starting with the previous word's last letter or a period.
     """
 
     text: str
@@ -79,7 +79,7 @@ class Token(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset after its last character."""
+        """The offset after the last character of the token."""
         return self.start + len(self.text)
 
     @property
@@ -98,11 +98,11 @@ class Words:
 
     Attributes:
       forms: frequent words as written inside sentences, in descending order of frequency.
-      copied: kinds of rare words and numbers, see `kind_of`, that are mostly copied into targets.
-        Words with one or two occurrences represent words that the data do not contain. "line" is
-        included if most lines without words are copied, "number" if most numbers keep their points
+      copied: kinds (see `kind_of`) whose rare words or numbers are mostly copied into targets.
+        Words with one or two occurrences represent words that the data do not contain. "line" means
+        that most lines without words are copied, and "number" that most numbers keep their points
         and commas, which are swapped otherwise. Kinds without data are included.
-      languages: language codes of source and target, or '' if unknown.
+      languages: language codes of source and target, or '' for an unknown language.
       symbols: source strings that are always one token.
     """
 
@@ -112,7 +112,7 @@ class Words:
     symbols: tuple[str, ...] = ()
 
     def learn(self, pairs: Iterable[Pair]) -> "Words":
-        """Returns the words of `pairs`, which is read twice, with these languages and symbols."""
+        """Learns the words of `pairs`, which is read twice; languages and symbols are kept."""
         counts, forms = collections.Counter(), collections.defaultdict(collections.Counter)
         for pair in pairs:
             capitals = not has_small(pair.source)
@@ -172,7 +172,7 @@ class Words:
         return upper(lower(text.replace("’", "'"), language), language)
 
     def form(self, text: str) -> str | None:
-        """Returns how a word is written inside training sentences, or None if the word is rare."""
+        """Returns the usual form of a word inside training sentences, or None if it is rare."""
         return self._by_capitals.get(self._in_capitals(text))
 
     def small(self, text: str) -> str:
@@ -204,7 +204,7 @@ class Words:
         return "line" in self.copied and not words and not line.startswith(self.symbols)
 
     def written(self, string: str) -> str:
-        """Converts a number's separators to the style of the targets; other strings stay."""
+        """Converts a number's separators to the style of the targets; keeps other strings."""
         stays = "number" in self.copied or not NUMBER.fullmatch(string)
         return string if stays else string.translate(SWAP)
 
@@ -219,7 +219,7 @@ class Words:
     @classmethod
     @functools.cache
     def from_json(cls, text: str, symbols: tuple[str, ...] = ()) -> "Words":
-        """Parses `to_json` output, or returns no words for another rule; may raise RuntimeError."""
+        """Parses `to_json` output; another rule version gives no words. May raise RuntimeError."""
         if not text.startswith(WORD_RULE):
             return cls(symbols=symbols)
         values, fault = parse_json(text.removeprefix(WORD_RULE).encode(), SHAPE)
@@ -234,8 +234,8 @@ class Words:
 def case_of(line: str, words: Words) -> str:
     """Returns the case of a line: "capitals", "title", or '' for any other case.
 
-    The case is detected from known words with capitals, or an initial capital, that differ from the
-    training data. In a line in capitals, a few words such as "km" may be in lower case.
+    The case is detected from known words whose case differs from their usual case in the training
+    data. In a line in capitals, a few words such as "km" may be in lower case.
     """
     tokens = [token for token in words.tokens(line) if token.is_word]
     cased = [token for token in tokens if has_capital(token.text) or has_small(token.text)]
@@ -255,7 +255,7 @@ def case_of(line: str, words: Words) -> str:
 
 
 def read_case(line: str, words: Words) -> str:
-    """Converts a line in capitals or title case to the case of its words in the training data."""
+    """Converts a line in capitals or title case to the usual case of its words in training data."""
     case, language = case_of(line, words), words.languages[0]
 
     def change(token: Token) -> str:
@@ -270,7 +270,7 @@ def read_case(line: str, words: Words) -> str:
 
 
 def write_case(text: str, line: str, words: Words) -> str:
-    """Converts a translation to the case of its source line, see `read_case`."""
+    """Converts a translation to the case of its source line; see `read_case`."""
     mixed = [token.text for token in words.tokens(line) if token.is_word and has_small(token.text)]
     return set_case(text, case_of(line, words), words, 1, mixed)
 
@@ -279,8 +279,8 @@ def set_case(text: str, case: str, words: Words, side: int = 0, mixed: Sequence[
     """Converts a text to "capitals", "title", "sentence" or "small" (lower) case.
 
     Args:
-      side: 0 for a source, 1 for a target.
-      mixed: words that keep their case in a text in capitals.
+      side: 0 for source text, 1 for target text.
+      mixed: words that keep their case if `case` is "capitals".
     """
     stay = {word.lower(): word for word in mixed}
     language = words.languages[side]

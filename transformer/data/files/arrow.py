@@ -1,6 +1,6 @@
 """Parquet files, and Hugging Face `datasets` folders of Arrow files or Parquet shards.
 
-They are read with pyarrow alone, a few rows at a time.
+The files are read with pyarrow alone, in batches of rows.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from transformer.data.files.tmx import memories
 from transformer.errors import UserError
 
 ROWS_AT_ONCE = 1024
-# File names in `datasets`; the hub adds a fingerprint: train-00000-of-00002-0123456789abcdef.
+# Shard names of `datasets`; the hub adds a fingerprint: train-00000-of-00002-0123456789abcdef.
 SHARD = re.compile(r"(.*?)-?(\d{5})-of-(\d{5})(?:-[0-9a-f]{16})?\.(?:parquet|arrow)")
 MAGIC_OF_FILE = b"ARROW1"  # Arrow's file format; `datasets` writes the stream format
 
@@ -30,8 +30,8 @@ def is_dataset(path: Path) -> bool:
 def read_arrow(path: Path, fields: Fields) -> RowTable:
     """Returns the rows of a Parquet file or of a data set, numbered from one.
 
-    A field is a column name, a struct field after a dot (`translation.en`), a list element
-    (`targets.0`), or a column number, from zero. A class label is returned as its class name, if
+    A field is a column name, a dotted path to a struct field (`translation.en`) or a list element
+    (`targets.0`), or a column number, from zero. A class label is converted to its class name if
     the data set has class names.
     """
     files = data_files(path)
@@ -66,7 +66,7 @@ def _names_of_fields(schema: Any) -> list[str]:
 
 
 def _class_names(schema: Any) -> dict[str, dict[int, str]]:
-    """Returns the class names, keyed by class id, of each label column with saved names."""
+    """Returns a dict from class id to class name for each label column with saved names."""
     with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         features = {k: f for k, f in features.items() if isinstance(f, dict)}

@@ -1,9 +1,9 @@
 r"""Text files with rows: TSV with verbatim cells, CSV, and JSON.
 
-Spreadsheets and pandas also write TSV with quoted cells; such files are detected from their
-content. pyarrow's readers are not suitable. Its CSV reader ends rows at a lone '\r', accepts text
-after a closing quote, and does not report the line of a malformed row; its JSON reader rejects
-mixed types in a field, such as labels `0` and `"pos"`, and a whole block if one line is malformed.
+Spreadsheets and pandas also write TSV with quoted cells, which is detected from the content.
+pyarrow's readers are not suitable. The CSV reader ends rows at a lone '\r', accepts text after a
+closing quote, and does not report the line of a malformed row. The JSON reader rejects mixed types
+in a field, such as labels `0` and `"pos"`, and a whole block if one line is malformed.
 """
 
 import csv
@@ -38,14 +38,14 @@ csv.field_size_limit(2**24)  # maximum characters of a cell, which may be a book
 QUOTED_CELL = re.compile(r'(?m)(?:^|\t)("(?:[^"]|"")*")(?=\t|$)')  # in TSV
 QUOTES_SHOWN = 100_000  # number of TSV lines searched for quoted cells
 WHOLE = re.compile(r"\s*\[\s*($|[\[{])")  # start of a JSON list of rows; a row contains no lists
-Records = Iterator[tuple[int, list[str] | csv.Error]]  # each with its first line number
+Records = Iterator[tuple[int, list[str] | csv.Error]]  # (first line number, cells or error)
 
 
 def read_delimited(path: Path, fields: Fields) -> RowTable:
-    """Returns the rows of a CSV file, or of a TSV file if its name does not end in `.csv`.
+    """Returns the rows of a TSV file, or of a CSV file (see `_guess_dialect`).
 
     Quoted cells may contain line breaks. A row of CSV or quoted TSV is malformed if its number of
-    columns differs from the first row, since an unquoted cell may contain a separator.
+    columns differs from that of the first row, since an unquoted cell may contain a separator.
     """
     separator, quote = _guess_dialect(path, *fields[-2:], path.stat().st_mtime_ns)
     lines = enumerate(read_lines(path), 1)
@@ -75,7 +75,7 @@ def read_delimited(path: Path, fields: Fields) -> RowTable:
 
 
 def _rows(records: Records, places: Sequence[int], width: int) -> Rows:
-    """Yields the fields of each record; unless `width` is 0, other widths are malformed."""
+    """Yields the fields of each record; unless `width` is 0, a record must have `width` cells."""
     for number, cells in records:
         if isinstance(cells, csv.Error):
             yield number, BrokenError(f"not CSV ({cells})")
@@ -90,7 +90,7 @@ def _rows(records: Records, places: Sequence[int], width: int) -> Rows:
 
 
 def _is_header(first: list[str], fields: Fields, places: Sequence[int]) -> bool:
-    """Returns whether the cells of the fields, or of the label alone, are column names."""
+    """Returns whether the first row has column names for the fields, or for the label field."""
     cells = [first[place] if place < len(first) else "" for place in places]
     if "label_field" in fields.keys:
         return cells[fields.keys.index("label_field")].lower() in LABELS
@@ -116,9 +116,9 @@ def _is_csv(path: Path) -> bool:
 def _guess_dialect(path: Path, separator: str, quote: str, _: int) -> tuple[str, str]:
     """Returns the separator and the quote character of a file, or '' and '' for plain TSV.
 
-    Unless given, the CSV separator is the one with which most of the first records have equally
-    many columns, or else a comma. Spreadsheets use semicolons if commas are decimal separators. TSV
-    is quoted if all quotes enclose cells, and are doubled inside or enclose all commas.
+    By default, the CSV separator is the one for which most of the first records have the same
+    number of columns, or else a comma. Spreadsheets use semicolons if commas are decimal marks. TSV
+    is quoted if all quotes belong to quoted cells, which contain a doubled quote or all commas.
     """
     if _is_csv(path) or separator:
         quote = quote or '"'
@@ -133,7 +133,7 @@ def _guess_dialect(path: Path, separator: str, quote: str, _: int) -> tuple[str,
 
 
 def _count_fitting(path: Path, quote: str, separator: str) -> int:
-    """Counts the first records that are as wide as the first one and have no unpaired quotes."""
+    """Counts records with as many columns as the first record and without unpaired quotes."""
     records = itertools.islice(_csv_records(path, separator, quote), SAMPLE_RECORDS)
     rows = ([] if isinstance(cells, csv.Error) else cells for _, cells in records)
     widths = [0 if any(cell.count(quote) % 2 for cell in row) else len(row) for row in rows]
@@ -161,8 +161,8 @@ def _csv_records(path: Path, separator: str, quote: str) -> Records:
 def read_jsonl(path: Path, fields: Fields) -> RowTable:
     """Returns the rows of a JSON lines file; blank lines are skipped.
 
-    A field is an object key, a nested key or index after a dot (`translation.en`, `targets.0`), or,
-    if rows are lists, an element index, from zero.
+    A field is an object key, a dotted path to a nested value (`translation.en`, `targets.0`), or an
+    element index, from zero, if rows are lists.
     """
     records = _json_records(path)
     head = [*itertools.islice(records, 1)]

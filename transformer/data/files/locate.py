@@ -17,7 +17,7 @@ from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 from transformer.files import LAUNCH
 
-PART = re.compile(r"(train|test|val|dev)(?:ing|id|idation)?(?:\..*)?")  # a file name of a split
+PART = re.compile(r"(train|test|val|dev)(?:ing|id|idation)?(?:\..*)?")  # the file name of a split
 HIDDEN = (".", "__MACOSX")  # prefixes of file names left by archives and editors
 NO_CLASSES = ("unsup", "unlabel")  # prefixes of folders without labels
 
@@ -31,12 +31,12 @@ class Download(NamedTuple):
     Attributes:
       name: the file name; a file that is not an archive is kept under this name.
       urls: alternative URLs; the first one that responds is used.
-      checksum: `sha256:` or `md5:` and hexadecimal digits, or '' if none is published.
-      members: the archive members to keep, and their new names.
-      classes: names of tables (label<TAB>text rows, shuffled), and the archive folders to build
-        each table from: one folder per class, with one text per file.
-      talks: names of files of lowercased lines, and the members of a TED talk archive to build them
-        from. `valid.*` has every 23rd line, and `train.*` all other lines.
+      checksum: `sha256:` or `md5:` with hexadecimal digits, or '' if no checksum is published.
+      members: new file names, keyed by the archive member to keep.
+      classes: archive folders, keyed by the table (shuffled label<TAB>text rows) to build from
+        them. There is one folder per class, with one text per file.
+      talks: members of a TED talk archive, keyed by the file of lowercased lines to build from
+        them. `valid.*` has every 23rd line, and `train.*` has all other lines.
     """
 
     name: str
@@ -89,7 +89,7 @@ def corpus_folder(settings: ConfigDict) -> Path:
 
 
 def split_sources(settings: ConfigDict) -> dict[str, str]:
-    """Returns the path of each split relative to the corpus folder, or '' if it has none.
+    """Returns each split's path relative to the corpus folder, or '' for a split without a file.
 
     If the training source is a folder, the splits are its entries `train`, `test` and `validation`,
     with any suffix, unless the folder also has subfolders with other names.
@@ -113,7 +113,7 @@ def split_sources(settings: ConfigDict) -> dict[str, str]:
 def locate(settings: ConfigDict, key: str, part: str | None = None, folders: bool = False) -> Path:
     """Returns the full path of the file or data set given by `data.<key>`.
 
-    Raises UserError if there is none. If `folders` is true, any folder is accepted.
+    Raises UserError if it does not exist. If `folders` is true, any folder is accepted.
 
     The name may omit a compression suffix, and may be a shard prefix, such as `train` for
     `train-00000-of-00002.parquet`. `part` overrides the name in the config.

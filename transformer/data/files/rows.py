@@ -1,4 +1,4 @@
-"""Rows of a data file: the values of the requested fields, or why a row is malformed."""
+"""Rows of a data file: the values of the requested fields, or the error of a malformed row."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from transformer.errors import shorten
 
 
 class BrokenError(Exception):
-    """The reason why a row cannot be read; `place` is the line, the row number or the file."""
+    """Raised if a row cannot be read; `place` is its line number, row number or file name."""
 
     place: int | str = 0
 
@@ -22,7 +22,7 @@ class RowTable(NamedTuple):
     Attributes:
       about: description of the fields, for messages.
       names: field names, or column numbers.
-      rows: (place, values of the requested fields) of each row.
+      rows: (place, values of the requested fields or BrokenError) for each row.
     """
 
     about: str
@@ -45,7 +45,7 @@ class Fields(NamedTuple):
     quote: str = ""
 
     def __str__(self) -> str:
-        """The config keys that set the fields, as messages quote them."""
+        """The config keys that set the fields, formatted for messages."""
         return " and ".join(f"config.data.{key}" for key in dict.fromkeys(self.keys))
 
     def values(self, record: Any) -> tuple[Any, ...] | BrokenError:
@@ -62,7 +62,7 @@ class Fields(NamedTuple):
 
 
 def _value(record: Any, name: str) -> Any:
-    """Returns a field of a dict or list; a nested key or index follows a dot."""
+    """Returns a field of a dict or list; `name` may be a dotted path of keys and indices."""
     if isinstance(record, dict) and name in record:
         return record[name]
     first, _, rest = name.partition(".")
@@ -71,7 +71,7 @@ def _value(record: Any, name: str) -> Any:
 
 
 def names_of(record: Any) -> list[str]:
-    """Returns the field names of a dict or list; nested names follow a dot."""
+    """Returns the keys of a dict, with dotted paths for nested dicts, or the indices of a list."""
     if isinstance(record, list):
         return [*map(str, range(len(record)))]
     inner = ((key, value if isinstance(value, dict) else ("",)) for key, value in record.items())
@@ -84,7 +84,7 @@ def missing(name: str, names: Iterable[str]) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Formats names for a message."""
+    """Joins names for a message, and shortens long names and lists."""
     return shorten(", ".join(shorten(name, 40) for name in names) or "none")
 
 

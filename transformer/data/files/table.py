@@ -1,4 +1,4 @@
-"""Items, such as sentence pairs, from a data file in any row format or from two text files."""
+"""Iterables over items, such as sentence pairs, in a data file with rows or in two text files."""
 
 import dataclasses
 import itertools
@@ -70,7 +70,7 @@ ROWS_ALONE = FORMATS.keys() - {".tsv", ".csv"}  # formats whose lines are never 
 
 
 def format_of(path: Path, any_text: bool = False) -> str:
-    """Returns the key of `FORMATS` for a file; for other formats, returns its suffix or ''.
+    """Returns the key of `FORMATS` for a path, or the file suffix if the format is not a key.
 
     The suffix is checked first, ignoring a compression suffix, and then the first bytes.
 
@@ -96,7 +96,7 @@ class TableFile(Generic[Item]):
       keys: the keys of `config.data` that name the fields.
       make: function that makes an item from the values; raises BrokenError for invalid values.
       exact: see `Fields`.
-      several: the key that may give several fields, separated by commas.
+      several: the key that may name several fields, separated by commas.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class TableFile(Generic[Item]):
                 )
 
     def open(self, fields: Fields | None = None) -> RowTable:
-        """Returns the rows with the values of the given fields, by default `self.fields`."""
+        """Opens the file to read the given fields, which are `self.fields` by default."""
         return self._read(self.source, fields or self.fields)
 
     def records(self) -> Iterator[Item | BrokenError]:
@@ -211,7 +211,7 @@ def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair
 
 
 def pair_table(path: Path, settings: ConfigDict) -> TableFile[Pair]:
-    """Returns the pairs in the rows of one file; `settings` is `config.data`."""
+    """Returns the pairs in the rows of one file, given `config.data`."""
     return TableFile(path, settings, ("source_field", "target_field"), _pair_of_row)
 
 

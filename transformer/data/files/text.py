@@ -1,7 +1,7 @@
 """Reading lines of plain or compressed text files, and checking their encoding.
 
-Compression is detected from the first bytes of a file, regardless of its name, and so are files
-without lines of text, such as office documents, which are listed in `unread.toml`.
+Compression is detected from the first bytes of a file, regardless of its name. Files that are not
+text, such as office documents, are detected in the same way; `unread.toml` lists their formats.
 """
 
 import codecs
@@ -33,7 +33,7 @@ SUFFIXES = (".gz", ".xz", ".zst")
 
 
 def compression_of(head: bytes) -> str:
-    """Returns the compression format, a value of `MAGIC`, for the first bytes, or '' for none."""
+    """Returns the compression format (a value of `MAGIC`) of a file, or '' if it has none."""
     return next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), "")
 
 
@@ -80,13 +80,13 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
 
 @functools.cache
 def _other_content() -> list[tuple[re.Pattern[str], str, str]]:
-    """Returns the unsupported formats: the pattern at the start, the name and a suggested fix."""
+    """Returns (pattern of the first bytes, name, suggested fix) for each unsupported format."""
     table = tomllib.loads(Path(__file__).with_name("unread.toml").read_text("utf-8"))["document"]
     return [(re.compile(d["content"], re.M | re.S), d["name"], d["fix"]) for d in table]
 
 
 def content_of(head: bytes, name: Path | str, any_text: bool = False) -> str:
-    """Returns a file's format in `CONTENTS` or `MAGIC` from its first bytes, or '' for text.
+    """Infers a file's format in `CONTENTS` or `MAGIC` from the first bytes; returns '' for text.
 
     Raises UserError for documents, with advice on how to get plain text or a table. With
     `any_text`, documents that are plain text, such as source code, are accepted.
@@ -121,7 +121,7 @@ def decode_line(line: bytes, name: Path | str, number: int) -> str:
             return line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             what = f"byte 0x{line[error.start]:02X}"
-    if not is_wide:  # a wrong guess would go unnoticed
+    if not is_wide:  # only a suggestion, since a wrong guess would go unnoticed
         encoding = "WINDOWS-1252"
         more = ", if it is Western European; `iconv -l` lists others, such as WINDOWS-1251"
     fix = f"convert the file, for example with `iconv -f {encoding} -t UTF-8`{more}"

@@ -28,7 +28,7 @@ def memories(path: Path) -> list[Path]:
 def read_tmx(path: Path, fields: Fields) -> RowTable:
     """Returns the segments of each translation unit in the languages given by `fields`.
 
-    The language `en` also matches a segment in `en-US` if there is none in `en`; case is ignored.
+    The language `en` also matches a segment in `en-US` if no segment is in `en`. Case is ignored.
     """
     files = memories(path) or [path]
     _, first = next(_translation_units(files[0]), (0, {}))

@@ -1,4 +1,4 @@
-"""Data augmentation of training pairs, for translation models robust to unusual input.
+"""Data augmentation of training pairs, for translation models that are robust to unusual input.
 
 Source: OpusTrainer, Bogoychev et al. 2023.
 """
@@ -22,7 +22,7 @@ from transformer.errors import UserError
 
 MODIFIER_RULE = "modifiers 7"  # in cache keys: change the number if samples change
 TYPO_RATE = 0.1  # fraction of source words with a typing error
-CARELESS = 0.5  # fraction of these sources without accents or capitals instead of typing errors
+CARELESS = 0.5  # probability of removing accents or capitals instead of adding typing errors
 ACCENTS = 200  # minimum combining class of marks that people omit; vowel signs have lower classes
 ALONE, ALIGNED = 0.15, 0.7  # probabilities that a copied string replaces the whole text, or a word
 LONG_WORD = 4  # minimum letters of a word for a typing error
@@ -43,7 +43,7 @@ Modifier = Callable[[Sequence[Pair], Random, Words], Pair | None]
 
 
 def in_case(case: str) -> Modifier:
-    """Returns a modifier that converts both sides to a case, see `set_case`."""
+    """Returns a modifier that converts both sides to a case; see `set_case`."""
     return lambda pairs, _, words: Pair(
         set_case(pairs[0].source, case, words), set_case(pairs[0].target, case, words, 1)
     )
@@ -56,10 +56,10 @@ def typos(
     rate: float = TYPO_RATE,
     careless: float = CARELESS,
 ) -> Pair:
-    """Adds typing errors to the source of a pair, or removes its accents or capitals.
+    """Adds typing errors to the source of a pair, or removes accents or capitals from the source.
 
     Args:
-      rate: probability that a word has an error; at least one word has one.
+      rate: probability that a word has an error; at least one word has an error.
       careless: probability that accents or capitals are removed instead.
     """
     source, case = pairs[0].source, random.choice(("", "small", "sentence"))
@@ -74,7 +74,7 @@ def typos(
 
 
 def punctuation(pairs: Sequence[Pair], *_: object) -> Pair | None:
-    """Removes final punctuation; returns None if a side has none, or has nothing else."""
+    """Removes final punctuation; returns None if a side has no final punctuation or no text."""
     plain = _modify_both(pairs[0], lambda text: INVERTED_MARK.sub("", FINAL.sub("", text)))
     return None if {*plain[:2]} & {*pairs[0][:2], ""} else plain
 
@@ -91,7 +91,7 @@ def copied(pairs: Sequence[Pair], random: Random, words: Words, make: Make | Non
     """Adds the same string to both sides of a pair.
 
     The string replaces a number or a name that occurs once on both sides, or is put next to the
-    text. `make` generates it; by default, it is a name, a number or a placeholder of the model.
+    text. `make` generates the string: by default, a name, a number or a placeholder of the model.
     """
     source, target = pairs[0].source, pairs[0].target
     shared = [
@@ -172,14 +172,14 @@ def _without_accents(text: str) -> str:
 
 
 class Augmentation(NamedTuple):
-    """Applies each modifier to a fraction of the training pairs, see `modify`."""
+    """Applies each modifier to a fraction of the training pairs; see `modify`."""
 
     fractions: Mapping[str, float]
     words: Words
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The values that samples depend on, or () if there are no modifiers."""
+        """The values that the samples depend on, or () if there are no modifiers."""
         rule = MODIFIER_RULE, *self.words.languages
         return (*rule, *self.fractions.items()) if self.fractions else ()
 
@@ -198,20 +198,20 @@ class Augmentation(NamedTuple):
 def modify(modifier: Modifier, pairs: Sequence[Pair], random: Random, words: Words) -> Pair:
     """Applies a modifier to the first pair; returns the original pair if there is no change.
 
-    Symbols do not change; symbols at the start of a source, such as tags, stay there.
+    Symbols are not modified. Symbols at the start of a source sentence, such as tags, stay there.
     """
     texts = [_after_tags(pair.source, words) for pair in pairs]
     tags = [pair.source.removesuffix(text) for pair, text in zip(pairs, texts, strict=True)]
     both = zip(pairs, texts, tags, strict=True)
     same = [pair._replace(source=text) for pair, text, tag in both if tag == tags[0]]
     changed = modifier(same, random, words)
-    if changed is None or changed.source == same[0].source:  # ambiguous for training
+    if changed is None or changed.source == same[0].source:  # another target would be ambiguous
         return pairs[0]
     return _modify_both(changed._replace(source=tags[0] + changed.source), canonicalize)
 
 
 def _after_tags(text: str, words: Words) -> str:
-    """Returns a source without its initial symbols, if there is text after them."""
+    """Removes the symbols at the start of a source sentence, if they are followed by text."""
     ends = (len(symbol) for symbol in words.symbols if text.startswith(symbol))
     rest = text[max(ends, default=0) :].lstrip()
     return _after_tags(rest, words) if rest and len(rest) < len(text) else rest or text
@@ -224,9 +224,9 @@ def augmentation_of(data: ConfigDict, symbols: Sequence[str] = ()) -> Augmentati
 
 
 def check_augmentation(data: ConfigDict, tokenizer: ConfigDict, unpaired: str) -> None:
-    """Raises UserError if the `data.augment_*` sum exceeds 1, or a task has no sentence pairs.
+    """Raises UserError if the `data.augment_*` sum exceeds 1, or if a task cannot use these keys.
 
-    `unpaired` is the name of a task without pairs, or '' for other tasks.
+    `unpaired` is the name of the task if it has no sentence pairs, and '' otherwise.
     """
     keys = {f"data.augment_{name}": data[f"augment_{name}"] for name in AUGMENTED}
     if (total := sum(keys.values())) > 1 + 1e-9:

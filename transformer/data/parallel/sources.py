@@ -1,4 +1,4 @@
-"""Sources of sentence pairs: generated, read from text files, or from TensorFlow Datasets.
+"""Sources of sentence pairs: generated pairs, text files, and TensorFlow Datasets.
 
 Every source returns the splits 'train', 'validation' and 'test' as iterables of pairs that can be
 read repeatedly. Errors in files or names are raised when a source is opened, before training.
@@ -31,7 +31,7 @@ from transformer.data.synthetic import grammar
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
 
-WORTH_KEEPING = 4 * 2**20  # minimum bytes; smaller files, even compressed, are reread in seconds
+WORTH_KEEPING = 4 * 2**20  # minimum bytes to cache: smaller files, even compressed, read in seconds
 
 Texts = Mapping[str, TwoFiles | TableFile[Pair]]
 Splits = Mapping[str, Iterable[Pair]]
@@ -41,9 +41,9 @@ logger = logging.getLogger(__name__)
 def open_source(settings: ConfigDict, earlier: Hashes | None = None) -> Splits:
     """Returns the pairs in each split of the corpus configured in `config.data`.
 
-    If `length_generalization_size` is not 0, the split "length_generalization" has longer inputs:
-    for `copy` and `reverse`, sequences twice as long as the longest in training; for other sources,
-    consecutive test pairs joined in twos. For `earlier`, see `open_files`.
+    If `length_generalization_size` is not 0, the split "length_generalization" has longer inputs.
+    Sequences of `copy` and `reverse` are twice as long as the longest training sequence; for other
+    sources, every two consecutive test pairs are joined. For `earlier`, see `open_files`.
     """
     splits = choose_source(settings, REGISTRY)(settings, earlier)
     size = settings.length_generalization_size
@@ -65,7 +65,7 @@ def _generate_pairs(
     _: Hashes | None,
     makes_longer: bool = False,
 ) -> Splits:
-    """Returns a synthetic corpus; `makes_longer` allows a split "length_generalization"."""
+    """Returns a synthetic corpus; `makes_longer` enables the split "length_generalization"."""
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
     if makes_longer and settings.length_generalization_size:
         sizes["length_generalization"] = settings.length_generalization_size
@@ -78,12 +78,12 @@ def _generate_pairs(
 
 
 def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str, Iterable[Pair]]:
-    """Returns the pairs in the configured files, with clean training pairs.
+    """Returns the pairs in the configured files, after cleaning the training pairs.
 
-    A validation or test set without a file is held out of the training data, see `choose`: only
-    pairs that satisfy the cleaning rules are held out, so each set has its full size, and their
-    duplicates are removed from the training data. A pair is not held out if its source occurs in
-    the training data of `earlier` runs. All files are read here, to raise errors early.
+    A validation or test set without a file is held out of the training data (see `choose`). Only
+    pairs that satisfy the cleaning rules are held out, so each set has its full size. Duplicates of
+    held-out pairs are removed from the training data. A pair is not held out if its source occurs
+    in the training data of `earlier` runs. All files are read here, to raise errors early.
     """
     texts, rules = named_files(settings), rules_of(settings)
     arrays, notes = _read_cached(
@@ -131,7 +131,7 @@ def named_files(settings: ConfigDict) -> Texts:
 def check_files(texts: Texts) -> list[str]:
     """Returns the lines of `describe_rows`; raises UserError for empty or damaged files.
 
-    Only one training pair is read here.
+    Only the first training pair is read here.
     """
     lines = describe_rows(texts.values())
     for split, text in texts.items():
@@ -143,7 +143,7 @@ def check_files(texts: Texts) -> list[str]:
 def _read_pairs(
     texts: Texts, rules: CleaningRules, settings: ConfigDict, earlier: Hashes | None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Returns the indices of the selected pairs as arrays, and notes about them."""
+    """Returns arrays that select the held-out and clean pairs, and notes for logs and reports."""
     lines = check_files(texts)
     text, sizes = texts["train"], _sizes(settings)
     facts = training_pairs.survey(text, rules, settings.seed)

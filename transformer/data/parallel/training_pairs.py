@@ -1,12 +1,12 @@
-"""The training pairs of a corpus: survey, cleaning, and the check for held-out pairs.
+"""The training pairs of a corpus: pair statistics, cleaning, and the check for held-out pairs.
 
-A survey describes each pair in thirty bytes, regardless of its length. Decisions about more than
-one pair, such as which of two duplicates to keep, are based on the survey.
+The first pass over a corpus computes a record of 29 bytes for each pair. Decisions that involve
+several pairs, such as which of two duplicates to keep, are based on these records.
 
 Held-out pairs are looked up by hash in the training data of a run and of the run that it was
 initialised from. The earlier data may have been deleted or extended, so each run saves the hashes
-of its own training pairs and of the pairs of earlier runs: `trained_on.npz` has the sorted arrays
-`pairs` and `earlier`, with eight bytes per pair.
+of its own training pairs and of earlier runs' training pairs. `trained_on.npz` has these hashes as
+the sorted arrays `pairs` and `earlier`, with eight bytes per pair.
 
 A separate validation or test file, such as a published test set, is never filtered, so that scores
 are comparable.
@@ -58,16 +58,16 @@ FACTS = np.dtype(
         ("ranks", np.uint64),  # hash of the source, used to choose held-out pairs
         ("exact", np.uint64),  # `pair_hash` of both sides
         ("near", np.uint64),  # hash of both sides after `folded`, or 0 if not needed
-        ("scripts", np.uint8, (2, 2)),  # two main scripts of each side, indices into `SCRIPTS`
+        ("scripts", np.uint8, (2, 2)),  # two main scripts of each side, as indices into `SCRIPTS`
     ]
 )
 
 
-# -- survey
+# -- pair statistics
 
 
 def survey(pairs: Iterable[Pair], rules: CleaningRules, seed: int = 0) -> Survey:
-    """Returns the survey of a corpus.
+    """Returns the `FACTS` record of each pair in a corpus.
 
     Args:
       pairs: an iterable that is read once and not held in memory.
@@ -86,7 +86,7 @@ def survey(pairs: Iterable[Pair], rules: CleaningRules, seed: int = 0) -> Survey
 
 
 def _describe_pair(pair: Pair, rules: CleaningRules, seed: int) -> tuple[Any, ...]:
-    """Returns the facts about a canonical pair, in the order of `FACTS`."""
+    """Returns the `FACTS` record of a canonical pair, as a tuple."""
     near, scripts = 0, [("", "")] * 2
     if fault := rules.fault(pair.source, pair.target):
         ranks = exact = 0
@@ -102,7 +102,7 @@ def _describe_pair(pair: Pair, rules: CleaningRules, seed: int) -> tuple[Any, ..
 
 
 def duplicates(facts: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"]:
-    """Returns the faults, with all but the first of several equal pairs marked as duplicates."""
+    """Returns the fault of each pair; all but the first of equal pairs are marked as duplicates."""
     faults = facts.faults.copy()
     for wanted, fault, hashes in (
         (rules.remove_duplicates, "duplicate", facts.exact),
@@ -117,7 +117,7 @@ def duplicates(facts: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"
 
 
 def without_copies(facts: Survey, chosen: Sequence[int], rules: CleaningRules) -> Survey:
-    """Returns a survey that marks other pairs equal to a chosen pair as duplicates."""
+    """Returns a copy of `facts` that marks all other pairs equal to a chosen pair as duplicates."""
     facts, others = facts.copy(), facts.faults == 0
     others[list(chosen)] = False
     for fault, hashes in (("near_duplicate", facts.near), ("duplicate", facts.exact)):
@@ -133,7 +133,7 @@ def count_faults(faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
 
 
 def pair_hash(source: str, target: str) -> int:
-    """Returns a hash of two canonical sides; its lowest bit indicates which side sorts first.
+    """Returns a hash of two canonical sides, whose lowest bit indicates which side sorts first.
 
     With five million pairs, the probability of any hash collision is one in a million.
     """
@@ -159,7 +159,7 @@ class HeldOutReport(NamedTuple):
     """The number of pairs in a split, and how many of them also occur in training data.
 
     Pairs are compared with the run's training data in the same direction, and with earlier runs'
-    data in either direction; `earlier` is None if there are no earlier runs.
+    data in either direction. `earlier` is None if there are no earlier runs.
     """
 
     size: int
@@ -190,10 +190,10 @@ class TrainingPairs:
     Attributes:
       cleaned: a restartable iterable over the canonical form of the kept pairs.
       fingerprints: digests of the sources and the targets of the kept pairs.
-      held_out: the reports on the held-out splits.
-      hashes: hashes of the kept pairs, see `pair_hash`.
+      held_out: a report for each held-out split.
+      hashes: hashes of the kept pairs; see `pair_hash`.
       pairs: a restartable iterable over all raw pairs.
-      kept: one byte for each of `pairs`, 1 if cleaning keeps the pair, 0 otherwise.
+      kept: one byte for each of `pairs`: 1 if cleaning keeps the pair, and 0 otherwise.
     """
 
     cleaned: Iterable[Pair]
@@ -214,7 +214,7 @@ def read_training_pairs(
     held_out: Mapping[str, Iterable[Pair]],
     earlier: Hashes | None = None,
 ) -> TrainingPairs:
-    """Returns clean training pairs; `pairs` is read several times, unless it is clean already."""
+    """Cleans training pairs, unless they are already clean; `pairs` is read several times."""
     if not isinstance(pairs, TrainingPairs):
         pairs = clean(pairs, rules_of(data), held_out, earlier)
     check_kept(pairs.report)
@@ -228,7 +228,7 @@ def clean(
     earlier: Hashes | None = None,
     facts: Survey | None = None,
 ) -> TrainingPairs:
-    """Cleans training pairs according to their survey `facts`, which is computed if None."""
+    """Cleans training pairs; their `FACTS` records are computed if `facts` is None."""
     facts = survey(pairs, rules) if facts is None else facts
     faults = duplicates(facts, rules)
     marks, hashes = (faults == 0).tobytes(), facts.exact[faults == 0]
@@ -272,10 +272,10 @@ def check_held_out(
 
 
 def read_earlier(init_from: str, folder: Path | None) -> Hashes | None:
-    """Returns the sorted undirected hashes of the pairs that earlier runs were trained on.
+    """Returns the sorted hashes (see `undirected`) of the pairs that earlier runs were trained on.
 
-    Returns None if there is no earlier run, or, with a warning, if the earlier run has no hashes.
-    After its first start, a run reads the hashes from its own `folder`.
+    Returns None if there is no earlier run, or (after a warning) if the earlier run has no hashes.
+    After the first start of a run, the hashes are read from the run's own `folder`.
     """
     if not init_from:
         return None
@@ -294,7 +294,7 @@ def read_earlier(init_from: str, folder: Path | None) -> Hashes | None:
 
 
 def save_hashes(folder: Path, pairs: Hashes, earlier: Hashes | None) -> None:
-    """Adds the hashes of a run's training pairs to the hashes that are saved in its `folder`."""
+    """Adds the hashes of a run's training pairs to the hashes saved in the run's `folder`."""
     path, before = folder / TRAINED_ON_FILE, NO_HASHES if earlier is None else earlier
     saved = _hashes(path)[0] if path.exists() else NO_HASHES
     pairs = np.union1d(undirected(pairs), saved)
@@ -304,7 +304,7 @@ def save_hashes(folder: Path, pairs: Hashes, earlier: Hashes | None) -> None:
 
 
 def seen_line(folder: Path, pairs: Sequence[Pair]) -> str | None:
-    """Returns a warning with the number of pairs used to train a run, or None if there are none."""
+    """Returns a warning if a run was trained on any of the given pairs, and None otherwise."""
     if not (folder / TRAINED_ON_FILE).exists():
         return None
     hashes = np.array([pair_hash(*canonical(pair)[:2]) for pair in pairs], np.uint64)
@@ -318,7 +318,7 @@ def seen_line(folder: Path, pairs: Sequence[Pair]) -> str | None:
 
 
 def _hashes(path: Path) -> tuple[Hashes, Hashes]:
-    """Returns the hashes of the training pairs of a run, and of earlier runs."""
+    """Reads the hashes of a run's own training pairs, and of earlier runs' training pairs."""
     try:
         with open_arrays(path) as arrays:
             pairs, earlier = arrays["pairs"], arrays["earlier"]

@@ -33,8 +33,8 @@ ENDINGS = [end for end, name in Image.registered_extensions().items() if name in
 MAX_BYTES = 2**29  # maximum file size in bytes
 MAX_PIXELS = 50_000_000  # per file or request; more is a mistake or a denial-of-service attack
 WIDE = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")  # modes with more than 8 bits
-DEPTHS = (8, 10, 12, 14, 16, 24, 32)  # possible bit depths of their values
-INK = 20  # pixels of the longer side of handwriting in a 28-pixel image, as in MNIST
+DEPTHS = (8, 10, 12, 14, 16, 24, 32)  # possible bit depths of pixel values in these modes
+INK = 20  # length in pixels of the longer side of handwriting in a 28-pixel image, as in MNIST
 MIN_CONTRAST = 32  # minimum difference between ink and paper, on a scale of 0 to 255
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def read_picture(
 
 
 def count_pixels(content: bytes, name: str) -> int:
-    """Returns the number of pixels in an image header; Pillow reads ICO files completely."""
+    """Returns the number of pixels from the image header, or from the whole file for ICO."""
     with _open_decoded(content, name) as picture:
         return picture.width * picture.height
 
@@ -97,7 +97,7 @@ def _open_decoded(content: bytes, name: str) -> Iterator[Image.Image]:
 
 
 def _open_picture(file: Path | bytes, name: str) -> Image.Image:
-    """Returns a file as an 8-bit image, upright and without transparency."""
+    """Returns the image in a file with 8 bits per channel, upright and without transparency."""
     if isinstance(file, Path):
         with open_input(file, MAX_BYTES, "name a picture") as opened:
             file = opened.read()
@@ -114,7 +114,7 @@ def _open_picture(file: Path | bytes, name: str) -> Image.Image:
 
 
 def _to_bytes(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
-    """Scales grey values to bytes; white is 1 or the maximum of the bit depth, such as 12 bits."""
+    """Scales grey values to bytes; white is 1, or the maximum value of the image's bit depth."""
     low, high = float(values.min()), float(values.max())
     white = next((2**bits - 1 for bits in DEPTHS if high <= 2**bits - 1), 0)
     white = 1 if values.dtype.kind == "f" and high <= 1 else white
@@ -124,7 +124,7 @@ def _to_bytes(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
 
 
 def _center_ink(picture: Image.Image, side: int, name: str) -> Pixels:
-    """Converts handwriting to the format of MNIST, see `read_picture`."""
+    """Converts handwriting to the format of MNIST; see `read_picture`."""
     grey = np.asarray(picture).astype(np.float64)
     paper = np.median(np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]]))
     strength = np.abs(grey - paper)
@@ -148,7 +148,7 @@ def _center_ink(picture: Image.Image, side: int, name: str) -> Pixels:
 
 
 def read_classes(folder: Path) -> list[tuple[str, str, str]]:
-    """Returns a sorted list of (name, "", label) for the images in class folders."""
+    """Returns sorted (name, question, label) of images in class folders; the question is ''."""
     items, left_out = class_files(folder, ENDINGS)
     if not items:
         raise UserError(
@@ -215,7 +215,7 @@ class EncodedPictures(NamedTuple):
 def read_questions(
     questions: Sequence[str], tokenizer: Tokenizer | None, max_tokens: int | None
 ) -> list[Ids]:
-    """Returns begin-of-sentence and token ids per question, or [] if there is no tokenizer."""
+    """Returns each question's token ids with begin-of-sentence, or [] if `tokenizer` is None."""
     if tokenizer is None:
         return [[] for _ in questions]
     return [ids[:max_tokens] for ids in read_texts(questions, tokenizer)]
@@ -253,7 +253,7 @@ def stack_pictures(
     """Returns up to `rows` items as arrays, with questions padded to `length` tokens.
 
     Args:
-      shape: number of patches per image, and of values per patch.
+      shape: number of patches per image, and number of values per patch.
     """
     patches = np.zeros((rows, *shape), np.uint8)
     for row, item in enumerate(items):
@@ -262,7 +262,7 @@ def stack_pictures(
 
 
 class PicturePlan(BucketPlan[LabelledBatch]):
-    """All training batches of images, see `BucketPlan`; lengths include the patches."""
+    """All training batches of images; see `BucketPlan`. Lengths include the patches."""
 
     def __init__(self, pictures: EncodedPictures, *numbers: Any, **named: Any):
         self.pictures, self._before = pictures, 1 + pictures.picture_store.patches.shape[1]
@@ -277,7 +277,7 @@ class PicturePlan(BucketPlan[LabelledBatch]):
 
 
 class CaptionPlan(BatchPlan):
-    """All training batches of images and their captions, see `BatchPlan`."""
+    """All training batches of images and their captions; see `BatchPlan`."""
 
     def read_sources(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> PictureText:
         return without_questions(self.source.gather(numbers))

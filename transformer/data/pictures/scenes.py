@@ -1,7 +1,7 @@
 """Scenes: generated images of coloured shapes, with captions, and questions with exact answers.
 
 A scene has three to six objects in different cells of a grid, each with a shape, a size, and a
-unique colour. A question describes an object by the fewest words that identify it. Kinds:
+unique colour. A question describes an object by the fewest words that identify it. Question kinds:
 
     colour   what colour is the small circle ?
     shape    what shape is the red thing ?
@@ -12,14 +12,14 @@ unique colour. A question describes an object by the fewest words that identify 
     same     is the red thing of the same shape as the blue thing ?
     closest  what colour is the thing closest to the blue triangle ?
 
-The answer is sampled first, uniformly for each kind, and then a scene with this answer, so the
-question alone reveals little more than its kind. Boxes around the objects that an answer depends on
-are known, for comparison with attention. A caption lists all objects row by row:
+First, the answer is sampled, uniformly for each kind, and then a scene with this answer. So the
+question without the image says little about the answer. Bounding boxes of objects that an answer
+depends on are known, for comparison with attention. A caption lists all objects row by row:
 
     a small red circle , a large blue square and a small green triangle
 
 Source: the kinds are from Johnson et al. 2017, "CLEVR", and Santoro et al. 2017, section 4
-("Sort-of-CLEVR"), which also has the closest object.
+("Sort-of-CLEVR"), which also asks for the closest object.
 """
 
 import functools
@@ -65,7 +65,7 @@ class Thing(NamedTuple):
 
     @property
     def box(self) -> tuple[int, ...]:
-        """The bounding box of its pixels, see `LabelledPicture`."""
+        """The bounding box of the object's pixels; see `LabelledPicture`."""
         radius = RADII[self.size]
         corners = self.x - radius, self.y - radius, self.x + radius, self.y + radius
         return tuple(min(SIDE, max(0, round(corner))) for corner in corners)
@@ -89,7 +89,7 @@ def generate(seed: int, count: int) -> Iterator[Question]:
     draw = random.Random(seed)
     for _ in range(count):
         kind = draw.choice(KINDS)
-        # The attribute that "count", "same" and "closest" ask for; colours are unique in a scene.
+        # The attribute to ask for. Only "closest" may ask for colours, which are unique in a scene.
         asked = draw.choice(tuple(ATTRIBUTES)[kind != "closest" :])
         answers = {
             "where": QUARTERS,
@@ -177,14 +177,14 @@ def _distance_between(a: Thing, b: Thing) -> float:
 def _describe_two(
     a: Thing, b: Thing, hidden: str, things: Sequence[Thing], draw: random.Random
 ) -> Iterator[tuple[str, str]]:
-    """Returns the descriptions of two objects, if both have a unique description."""
+    """Yields the descriptions of two objects, if both objects have a unique description."""
     return zip(_phrases(a, hidden, things, draw), _phrases(b, hidden, things, draw), strict=False)
 
 
 def _phrases(
     thing: Thing, hidden: str, things: Sequence[Thing], draw: random.Random
 ) -> Iterator[str]:
-    """Yields a shortest unique description of an object without the attribute `hidden`, if any."""
+    """Yields a shortest unique description that omits the attribute `hidden`, if there is one."""
     usable = [name for name in ATTRIBUTES if name != hidden]
     for length in range(1, len(usable) + 1):
         unique = [

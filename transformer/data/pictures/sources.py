@@ -1,4 +1,4 @@
-"""Image sources: generated, read from files, or from TensorFlow Datasets.
+"""Image sources: generated images, image files, and TensorFlow Datasets.
 
 A model learns to predict the `label` of an item: its class, the answer to a question, or a caption.
 """
@@ -53,8 +53,8 @@ class PictureSplit(NamedTuple):
     """Items and the images that they refer to.
 
     Attributes:
-      digests: digests of the original images, so that the choice of held-out items does not depend
-        on the `Look`; empty if no split is held out.
+      digests: digests of the original images, or () if no split is held out. The choice of held-out
+        items is based on these digests, and so does not depend on the `Look`.
     """
 
     items: list[LabelledPicture]
@@ -68,7 +68,7 @@ def look_of(model: ConfigDict, data: ConfigDict) -> Look:
 
 
 def open_pictures(data: ConfigDict, look: Look, label_type: str) -> LabelledSource:
-    """Returns the validated images configured in `config.data`; captions have no classes.
+    """Opens and validates the images configured in `config.data`; captions have no classes.
 
     Args:
       label_type: CLASSES, ANSWERS or CAPTIONS.
@@ -85,7 +85,7 @@ def open_pictures(data: ConfigDict, look: Look, label_type: str) -> LabelledSour
 def _hold_out(
     train: PictureSplit, splits: Sequence[str], data: ConfigDict
 ) -> dict[str, PictureSplit]:
-    """Returns the training and the held-out items; all items of an image are in one split."""
+    """Splits `train` into training and held-out items, with all items of an image together."""
     sizes = {}
     for split in splits:
         fraction = int(data[f"{split}_fraction"] * len(train.items))
@@ -231,9 +231,9 @@ def _open_picture_files(data: ConfigDict, look: Look, label_type: str) -> dict[s
 
 
 def read_table(path: Path, data: ConfigDict, look: Look, label_type: str) -> PictureSplit:
-    """Returns the images listed in a table, see `open_pictures`; `data` gives its columns.
+    """Returns the images listed in a table; `data` gives the columns. See `open_pictures`.
 
-    Flickr8k's caption table has no header, and is next to the image folder.
+    The caption table of Flickr8k has no header, and is in the same folder as the image folder.
     """
     folder, first = path.parent, None
     if label_type == CAPTIONS and format_of(path) not in ROWS_ALONE:

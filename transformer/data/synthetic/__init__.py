@@ -1,7 +1,7 @@
 """Synthetic corpora, split by a stable hash of each item.
 
-Equal items are assigned to the same split, which keeps only the first. Each split takes its first n
-items from one infinite stream, so its size affects neither other splits nor its first items.
+Equal items are assigned to the same split, which keeps only the first of them. A split of size n
+contains the first n items assigned to it, so changing n does not affect other splits.
 """
 
 import re
@@ -18,7 +18,7 @@ SPLIT_OF_HASH = ("test", "validation") + ("train",) * 18
 
 
 def read_tables(path: Path) -> dict[str, list[list[str]]]:
-    """Returns the rows of each `[section]`; two or more spaces separate cells; `-` means empty."""
+    """Returns the rows of each `[section]`; two or more spaces separate cells. `-` means empty."""
     tables, rows = {}, []
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
@@ -33,8 +33,8 @@ def fill(
 ) -> dict[str, list[Item]]:
     """Fills each split up to its size with the first items that `draw()` generates for it.
 
-    The items of one call stay together. A hash of the first item's key selects their split; they
-    are dropped if the split already has the key.
+    The items of one `draw` call stay together: a hash of the first item's key selects the split for
+    all of them. They are dropped if the split already has an item with this key.
     """
     splits: dict[str, list[Item]] = {split: [] for split in sizes}
     names: set[str] = set()

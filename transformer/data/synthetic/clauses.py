@@ -1,10 +1,10 @@
 """Words, phrases and sentences of the synthetic English-German corpus.
 
-The words are in `lexicon.txt`, one row per lemma, and are inflected by the classes below. Kinds
-("person", "food", ...) keep sentences plausible: a verb lists the kinds of its subject and object,
-and an adjective the kinds that it describes; "weather" applies to "it". Phrases and clauses
-implement agreement inside the noun phrase, verb forms and positions, and the order of all other
-phrases; nothing is random. Words that share a piece of meaning are linked, see `grammar`.
+The words are in `lexicon.txt`, one row per lemma, and are inflected by the classes below. Semantic
+kinds ("person", "food", ...) keep sentences plausible: a verb lists the kinds of its subject and
+object, and an adjective lists the kinds of its nouns. Functions for phrases and clauses implement
+agreement inside the noun phrase, verb forms and positions, and the order of all other phrases.
+They are deterministic. Words that share a piece of meaning are linked; see `grammar`.
 
 Source: M. Durrell, "Hammer's German Grammar and Usage", the chapters on the word classes,
 adjectives (endings), and word order (the verbal bracket, objects and adverbials in the central
@@ -23,12 +23,12 @@ from transformer.data.synthetic import read_tables
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 GENDERS = "mfnp"  # masculine, feminine, neuter; the plural has one declension for all three
-PERSONS = ("1s", "2s", "3s", "p")  # the plural is one form in both languages (we, they)
+PERSONS = ("1s", "2s", "3s", "p")  # "p": we and they, whose verb forms are the same
 GROUPS = {"being": "person,animal", "goods": "thing,clothing,vehicle,device,surface"}  # kind groups
 CELLS = [(case, gender) for case in CASES for gender in GENDERS]
 Kinds = tuple[str, ...]
 
-# An adjective is `german` after a verb, or `stem` plus an ending; `present` is keyed by person.
+# Adjectives: `german` follows a verb; `stem` takes endings. Modals: `present` is keyed by person.
 Adjective = namedtuple("Adjective", "english german stem kinds")
 Pronoun = namedtuple("Pronoun", "subject object person nominative accusative dative")
 Modal = namedtuple("Modal", "english present")
@@ -60,7 +60,7 @@ class Noun:
         self.singular, _, many = english.partition("/")
         self.plural = (many or english_form(self.singular, "s")) if plural else ""
         self.kinds = _kinds_of_words(kinds)
-        # A genitive in -n marks a weak noun: all cases except the nominative have this form.
+        # A genitive in -n marks a weak noun, which has this form in all cases but the nominative.
         oblique = german + suffix if suffix.endswith("n") else german
         dative = plural if plural.endswith(("n", "s")) else plural + "n"
         forms = german, oblique, oblique, german + suffix, plural, plural, dative, plural
@@ -69,7 +69,7 @@ class Noun:
 
 
 class Determiner:
-    """A determiner; an entry of `forms` that equals `stem` has no ending."""
+    """A determiner; after a form without an ending (`stem`), adjectives have strong endings."""
 
     def __init__(self, singular: str, plural: str, stem: str, endings: str, definite: str):
         self.singular, self.plural, self.stem = singular, plural, stem
@@ -78,11 +78,11 @@ class Determiner:
 
 
 class Verb:
-    """A verb; `frame` is the name of its complement pattern, see `grammar`.
+    """A verb; `frame` is the name of the verb's complement pattern (see `grammar`).
 
-    `present` maps persons to finite forms, without the separable `prefix`, if any. `particle`
-    follows the English verb; if `splits` is true, a pronoun object precedes it. `auxiliary` forms
-    the perfect; a verb without an auxiliary has only the present tense.
+    `present` maps persons to German finite forms without the separable `prefix`. `particle` follows
+    the English verb, or a pronoun object if `splits` is true. `auxiliary` has the forms of the
+    perfect auxiliary. A verb without an auxiliary has only the present tense.
     """
 
     def __init__(self, *row: str):
@@ -180,7 +180,7 @@ def joined(*phrases: Phrase) -> Phrase:
 
 
 def fixed(english: str, german: str, links: str = "") -> Phrase:
-    """Returns a fixed phrase; `links` has each word's German positions (default: its own)."""
+    """Returns a fixed phrase; `links` lists each English word's German positions if they differ."""
     words, pieces = english.split(), [Piece() for _ in german.split()]
     places = zip(words, links.split(",") if links else "0123", strict=False)
     return Phrase(
@@ -199,9 +199,9 @@ def noun_phrase(
     of: bool = False,
     negation: Piece | None = None,
 ) -> Phrase:
-    """Returns a noun phrase; if negated and indefinite, it has "any", or "kein" in German.
+    """Returns a noun phrase; a negated indefinite phrase has "any" in English, "kein" in German.
 
-    `owner` is in the genitive: with "of" if `of` is true, otherwise with 's.
+    The English genitive of `owner` is formed with "of" if `of` is true, and otherwise with 's.
     """
     gender, article, genitive, head = "p" if plural else noun.gender, Piece(), Piece(), Piece()
     pieces = [article]
@@ -230,7 +230,7 @@ def noun_phrase(
 
 
 def _verb_forms(clause: Clause, support: bool, final: bool) -> tuple[Phrase, Phrase, Phrase]:
-    """Returns finite verbs, other verbs and the English particle; `support` adds do-support."""
+    """Returns the finite verbs, other verbs and English particle; `support` adds do-support."""
     verb, modal, tense, person = clause.verb, clause.modal, clause.tense, clause.subject.person
     auxiliary, lexical, particle = every = Piece(), Piece(), Piece()
     past, third = tense == "past", person == "3s"
@@ -308,7 +308,7 @@ def _written_clause(words: list[Word]) -> list[Word]:
 
 
 def align(sentence: Phrase) -> Pair:
-    """Returns the capitalised sentences, with links between words that share a piece of meaning."""
+    """Returns capitalised sentences, with alignment links between words that share a meaning."""
     english, german = _written_clause(sentence.english), _written_clause(sentence.german)
     places: dict[Piece, list[int]] = {}
     for i, (_, pieces) in enumerate(english):

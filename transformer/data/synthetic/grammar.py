@@ -1,15 +1,15 @@
 """The built-in corpora: English-German sentences from a grammar, and two toy sequence tasks.
 
-Every sentence is sampled as one meaning structure and written in both languages, so German is a
-function of English by construction. The phenomena are hard to translate into German: agreement
+Every sentence is sampled as one meaning structure and written in both languages, so the German
+sentence is a function of the English sentence. These phenomena are hard to translate: agreement
 inside the noun phrase, verb-second and verb-final order, separable verbs, the verb bracket of
-perfect and modals, "nicht" versus "kein", case governed by verbs and prepositions, genitives.
+perfect and modals, "nicht" versus "kein", case governed by verbs and prepositions, and genitives.
 
-Alignment. Words that express the same piece of meaning are linked, and every word has a link:
-"does" to the finite German verb, a simple past ("bought") to both "hat" and "gekauft", the particle
-of "picks up" to the prefix ("ab"), "not" to "nicht" or "kein", which also links to "a" or "any",
-"wants to" to "will", "of" and "the" to "des", "man's" to "Mannes" and to the article that 's
-represents, "in the" to "im".
+Words that express the same piece of meaning have alignment links, and every word has a link. The
+links are: "does" to the finite German verb, a simple past ("bought") to both "hat" and "gekauft",
+the particle of "picks up" to the prefix ("ab"), "not" to "nicht" or "kein" (which is also linked to
+"a" or "any"), "wants to" to "will", "of" and "the" to "des", "man's" to "Mannes" and to the article
+that 's represents, and "in the" to "im".
 """
 
 import random
@@ -27,10 +27,10 @@ MIN_WORDS, MAX_WORDS = 4, 16  # words per sentence, in both languages
 MAX_SEQUENCE = 12  # letters in toy sequences for training
 LETTERS = "abcdefghijklmnop"
 
-# The probability of a time adverbial for each tense, and the adverb class to use otherwise.
+# The probability of a time adverbial for each tense; the adverb group that is used otherwise.
 TIMES = {"present": 0.3, "past": 1.0, "modal": 0.2, "future": 0.6}
 MIDDLES = {"present": "frequency", "perfect": "aspect"}
-# Kinds that have parts or qualities; kinds for a copula clause, repeated to set frequencies.
+# Kinds that have parts or qualities; subject kinds of copula clauses, repeated to set frequencies.
 WHOLES = {"part": ("room", "building"), "quality": ("clothing", "vehicle")}
 COPULA_KINDS = ("person", "person", "person", "animal", "food", "drink", "text", "thing")
 COPULA_KINDS += ("clothing", "vehicle", "device", "part", "place", "surface")
@@ -70,7 +70,7 @@ class Composer:
         if not self.chance(probability):
             return []
         first, second = (self.pick(clauses.ADJECTIVES_OF[noun.kinds[0]]) for _ in range(2))
-        # Only a colour follows another adjective: then both languages have the same order.
+        # Only a colour follows another adjective, so that both languages have the same order.
         both = "color" in second.kinds and "color" not in first.kinds
         return [first, second] if both else [first]
 
@@ -85,7 +85,7 @@ class Composer:
     def noun_phrase(
         self, kinds: clauses.Kinds, case: str, negation: Piece | None = None, definite: bool = False
     ) -> Phrase:
-        """Returns a noun phrase of a kind in `kinds`, with random determiner, adjectives, owner."""
+        """Samples a noun phrase of one of `kinds`, with a determiner, adjectives and an owner."""
         noun = self.new(clauses.nouns_of(kinds))
         plural = bool(noun.plural) and self.chance(0.1 if "place" in kinds else 0.25)
         indefinite = clauses.INDEFINITE if noun.plural and not plural else clauses.BARE
@@ -112,7 +112,7 @@ class Composer:
             one = case == "nominative" and noun.plural and not plural
             if one and self.chance(0.1):
                 determiner = clauses.EVERY
-            # A numeral would itself be negated; and kein should be as common as nicht.
+            # "nicht" would negate a numeral itself, and "kein" should be as common as "nicht".
             elif negation and (determiner in clauses.NUMERALS or self.chance(0.4)):
                 determiner = indefinite
         return clauses.noun_phrase(noun, plural, determiner, adjectives, case, owner, of, negation)
@@ -120,7 +120,7 @@ class Composer:
     def phrase(
         self, kinds: clauses.Kinds, case: str, negation: Piece | None = None, definite: bool = False
     ) -> Phrase:
-        """Returns a subject or object; pass the clause's `negation` if "kein" may express it."""
+        """Samples a subject or object, in which "kein" may express the clause's `negation`."""
         draw, nominative = self.uniform() if "person" in kinds else 1.0, case == "nominative"
         if draw < (0.34 if nominative else 0.22) or kinds == ("weather",):
             pronoun = self.pick(clauses.PRONOUNS) if kinds != ("weather",) else clauses.EXPLETIVE
@@ -174,7 +174,7 @@ class Composer:
         if frame in ("accusative", "dative", "ditransitive", "put"):
             case = "dative" if frame == "dative" else "accusative"
             objects.append(self.phrase(verb.objects, case, negation))
-        # No adjunct after "nicht", which would negate the adjunct, or with a stative verb.
+        # Stative verbs get no adjunct. After "nicht", an adjunct would be negated itself.
         denied = negation and objects and objects[0].definite
         if frame in ("accusative", "dative") and verb.auxiliary and not denied:
             draw = self.uniform()
@@ -281,9 +281,9 @@ def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
 
 
 def copy_sequences(seed: int, sizes: Mapping[str, int], step: int = 1) -> dict[str, list[Pair]]:
-    """Returns pairs of 4 to 12 random letters and every `step`-th letter, see `generate`.
+    """Returns pairs of equal sequences of 4 to 12 letters, with reversed targets if `step` is -1.
 
-    The optional split "length_generalization" has sequences of 24 letters.
+    The optional split "length_generalization" has sequences of 24 letters. For `sizes`, see `fill`.
     """
     uniform = random.Random(seed).random
 

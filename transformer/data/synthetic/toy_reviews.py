@@ -1,7 +1,7 @@
 """Toy reviews: short synthetic film reviews with classes that depend on word order.
 
 A review of a kind other than "plain" contains one favourable and one unfavourable word. It has a
-twin with exactly the same words, but these two swapped, which has the opposite class:
+twin of the opposite class, in which these two words are swapped and all other words are the same:
 
     negation         not a dull film but a charming one            (twin: not a charming ... a dull)
     double negation  nobody can say that the plot is not clever , or that it is silly
@@ -11,9 +11,9 @@ twin with exactly the same words, but these two swapped, which has the opposite 
     mockery          this brilliant film mocks its dull critics (which word describes which noun?)
 
 Both twins are in the split that the favourable twin is assigned to. So a model that ignores word
-order, such as a mean of embeddings, has exactly 50% accuracy on these kinds; the last sentiment
-word is not always decisive, either. A "plain" review has words of only one class, and its twin has
-their antonyms. Word positions are not revealed by capitals or by commas attached to words.
+order, such as a mean of embeddings, has exactly 50% accuracy on these kinds. The last sentiment
+word does not always determine the class, either. A "plain" review has words of only one class, and
+its twin has their antonyms. Words have no capitals or commas that would reveal their positions.
 """
 
 import random
@@ -34,12 +34,12 @@ LISTS = ("adjectives", "characters", "nouns", "praised")
 WORDS = {name: tuple(zip(*TABLES[name], strict=True)) for name in LISTS}  # favourable, unfavourable
 FILLERS = {name: words for name, *words in TABLES["fillers"]}
 OPENINGS = [f"{words} " if words else "" for [words] in TABLES["openings"]]
-# The last sections of the file: the word list and the template of each review.
+# The last sections of the file have a word list and a template in each row.
 PATTERNS = tuple(TABLES)[list(TABLES).index("plain") :]
 
 
 def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Labelled]]:
-    """Returns distinct reviews for each split in `sizes`; favourable twins come first."""
+    """Returns distinct reviews for each split in `sizes`, as twins with the favourable first."""
     uniform = random.Random(seed).random
 
     def pick(options: Sequence[Option]) -> Option:

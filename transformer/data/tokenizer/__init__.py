@@ -34,7 +34,7 @@ SYMBOL_SCORE = 1000.0  # score per character of a symbol
 # Names of pieces that no text can produce.
 RESERVED = re.compile(r"<pad>|<unk>|<s>|</s>|<0x[0-9A-F]{2}>|.*[▁\U0010ffff].*")
 SPECIAL = {PAD_ID: "<pad>", UNK_ID: "<unk>", BOS_ID: "<s>", EOS_ID: "</s>"}
-READING_PREFIX = "reading:"  # prefix of a normalisation that is skipped for target texts
+READING_PREFIX = "reading:"  # prefix of the name of a normalisation that target texts do not get
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +42,13 @@ logger = logging.getLogger(__name__)
 class Tokenizer:
     """Converts raw text to token ids and back.
 
-    Texts are canonicalised first, see `canonicalize`, unless the model keeps all spaces.
+    Texts are first canonicalised (see `canonicalize`), unless the model keeps all spaces.
 
     Args:
       model: a serialised sentencepiece model.
-      origin: digest of the training data and the settings, or '' if unknown.
-      writes: whether the texts are targets, which the model generates: they keep characters that
-        are normalised in input texts. An imported model normalises all texts.
+      origin: digest of the training data and the settings, or '' if it is unknown.
+      writes: whether the texts are targets. Characters that are normalised in model inputs are kept
+        in targets, but an imported model normalises all texts.
     """
 
     def __init__(self, model: bytes, origin: str = "", writes: bool = False):
@@ -84,7 +84,7 @@ class Tokenizer:
     def typed(self) -> "Tokenizer":
         """Returns a tokenizer for typed texts, with or without a space before punctuation.
 
-        If pieces are words, with punctuation always attached or always separate, both are accepted.
+        If a word vocabulary has only attached or only separate punctuation, both styles are valid.
         """
         words, other = "\n".join(self.pieces(range(self.vocab_size))), copy.copy(self)
         alone = re.search(r"^▁[.,;:!?…]+$", words, re.MULTILINE) is not None
@@ -104,7 +104,7 @@ class Tokenizer:
         A run of unknown characters may match a piece of type UNUSED, as in imported models.
         """
         texts = [*map(self._canonical, texts)]
-        one = len(texts) == 1  # for a list, sentencepiece starts threads: ten times as slow
+        one = len(texts) == 1  # for a list, sentencepiece starts threads, which is ten times slower
         encoded = [self._processor.encode(texts[0])] if one else self._processor.encode(texts)
         for text, ids in zip(texts, encoded, strict=True) if self._unused else ():
             if UNK_ID in ids:
@@ -113,11 +113,11 @@ class Tokenizer:
         return encoded
 
     def normalize(self, text: str) -> str:
-        """Returns the normalised text to segment, with '▁' for spaces."""
+        """Returns the normalised text, with '▁' in place of spaces."""
         return self._processor.normalize(self._canonical(text))
 
     def sample(self, text: str, strength: float, uniform: Callable[[], float]) -> list[int]:
-        """Samples a segmentation of a normalised text, see `normalize`, and returns its ids.
+        """Samples a segmentation of a text from `normalize`, and returns the token ids.
 
         For BPE, `strength` is the probability of dropping a merge (Provilkov et al. 2020); for
         unigram, it is the exponent of a segmentation's probability (Kudo 2018). `uniform` samples
@@ -135,7 +135,7 @@ class Tokenizer:
         return self._processor.decode([int(t) for t in text if t not in (PAD_ID, BOS_ID)])
 
     def pieces(self, ids: Ids) -> list[str]:
-        """Returns the tokens as readable strings; '▁' begins a word, <0xF0> is a byte."""
+        """Returns the tokens as readable strings, with '▁' before a word, and bytes as <0xF0>."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
     def has_pieces_of(self, other: "Tokenizer") -> bool:
@@ -146,7 +146,7 @@ class Tokenizer:
     def starts(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the character offset of each token in its text, from zero.
 
-        A token that begins a word starts at the space before it. The texts must be canonical.
+        A token that begins a word starts at the space before the word. Texts must be canonical.
         """
         starts = []
         encoded = self._processor.encode(list(texts), out_type="serialized_proto")
@@ -157,7 +157,7 @@ class Tokenizer:
 
 
 def with_words(tokenizer: Tokenizer, words: Callable[[], Words] | None) -> Tokenizer:
-    """Adds the words of the training data to a tokenizer, in a field that only training reads."""
+    """Adds the words of the training data to a tokenizer, in a field that encoding ignores."""
     if words is None or tokenizer.words.forms:
         return tokenizer
     proto = ModelProto.FromString(tokenizer.model)
@@ -166,7 +166,7 @@ def with_words(tokenizer: Tokenizer, words: Callable[[], Words] | None) -> Token
 
 
 def save_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
-    """Saves a tokenizer's model, unless it is already in the file, and its origin."""
+    """Saves the model and the origin of a tokenizer, unless they are already saved."""
     # A full disk must not corrupt the existing file, which the run needs.
     if not path.exists() or path.read_bytes() != tokenizer.model:
         write_bytes(path, tokenizer.model)
@@ -183,7 +183,7 @@ def _read_note(path: Path) -> Any:
 
 
 def saved_tokenizer(path: Path, origin: str) -> Tokenizer | None:
-    """Returns a saved tokenizer, or None if it is damaged or has another origin."""
+    """Returns a saved tokenizer, or None if it is missing or damaged, or has another origin."""
     model = read_file(path) if path.is_file() else b""
     right = _read_note(path) == {"origin": origin, "model": digest_of(model)}
     return Tokenizer(model, origin) if right else None
@@ -222,8 +222,8 @@ def check_models(settings: ConfigDict) -> None:
 def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) -> Tokenizer:
     """Imports a sentencepiece model file as a tokenizer with this project's special ids.
 
-    It has the pieces of the model, the symbols of `config.tokenizer`, and any special pieces that
-    the model lacks. If the run's file `saved` contains this model, that file is used.
+    The tokenizer has the pieces of the model, the symbols of `config.tokenizer`, and any special
+    pieces that the model lacks. If the run's `saved` file has this tokenizer, that file is loaded.
     """
     check_symbols(settings)
     origin = digest_of(repr(("adopted", name, settings.symbols)).encode())
@@ -267,7 +267,7 @@ def _with_special_ids(proto: ModelProto, symbols: tuple[str, ...]) -> bytes:
 
 def set_pieces(proto: ModelProto, others: Sequence[Any], symbols: Sequence[str] = ()) -> None:
     """Sets the pieces of a sentencepiece model: four special pieces, `others`, then `symbols`."""
-    spec, others = proto.trainer_spec, list(others)  # may be the model's own pieces
+    spec, others = proto.trainer_spec, list(others)  # a copy, since they may be `proto.pieces`
     del proto.pieces[:]
     for number, text in SPECIAL.items():
         kind = "UNKNOWN" if number == UNK_ID else "CONTROL"
@@ -283,7 +283,7 @@ def set_pieces(proto: ModelProto, others: Sequence[Any], symbols: Sequence[str] 
 
 
 def check_symbols(settings: ConfigDict) -> None:
-    """Raises UserError for an invalid entry of `tokenizer.symbols`, or a kind without symbols."""
+    """Raises UserError for invalid entries in `tokenizer.symbols`, or any entry for kind "word"."""
     for number, symbol in enumerate(settings.symbols):
         is_usable = isinstance(symbol, str) and re.fullmatch(r"\S+", symbol)
         if not is_usable or RESERVED.fullmatch(symbol) or symbol in settings.symbols[:number]:
@@ -303,7 +303,7 @@ def with_symbols(settings: ConfigDict, symbols: Sequence[str]) -> ConfigDict:
 
 
 def add_symbols(model: ModelProto, symbols: Sequence[str]) -> None:
-    """Makes each symbol a user-defined piece of a sentencepiece model, added if it is missing."""
+    """Makes each symbol a user-defined piece of a sentencepiece model; adds missing pieces."""
     there = {piece.piece: piece for piece in model.pieces}
     for symbol in symbols:
         piece = there.get(symbol) or model.pieces.add(piece=symbol)
@@ -313,7 +313,7 @@ def add_symbols(model: ModelProto, symbols: Sequence[str]) -> None:
 def refuse_broken_symbols(
     tokenizer: Tokenizer, settings: ConfigDict, fix: str = "choose another"
 ) -> None:
-    """Raises RunError, ending in `fix`, unless each symbol is one token, even inside words."""
+    """Raises RunError, with the advice `fix`, unless each symbol is one token even in words."""
     if settings.symbols and tokenizer.kind == "word":
         raise _no_symbols_in_words()
     for symbol in settings.symbols:

@@ -24,7 +24,7 @@ from transformer.data.batches import UNK_ID
 from transformer.errors import UserError
 
 WORD_START = "▁"  # precedes each word
-UNK_PENALTY = 10.0  # for unknown characters, relative to the lowest score, as in sentencepiece
+UNK_PENALTY = 10.0  # lowest score minus the score of unknown characters, as in sentencepiece
 CACHED = 2**16  # number of words in the cache
 SHORT = 24  # maximum characters of a cached word
 # The key of `config.tokenizer` with the sampling strength, for each tokenizer kind.
@@ -52,7 +52,7 @@ class Draws:
         self._cached_lattice = functools.lru_cache(CACHED)(self._lattice)
 
     def draw(self, text: str, strength: float, uniform: Callable[[], float]) -> list[int]:
-        """Samples the token ids of a normalised text, see `Tokenizer.sample`."""
+        """Samples the token ids of a normalised text; see `Tokenizer.sample`."""
         parts = self._symbols.split(text) if self._has_symbols else [text]
         ids: list[int] = []
         for number, part in enumerate(parts):
@@ -121,7 +121,7 @@ class Draws:
         return list(self._ids_of(reversed(pieces)))
 
     def _lattice(self, word: str, alpha: float) -> list[tuple[list[int], list[float]]]:
-        """Returns the possible starts, with cumulative probabilities, for each end of a piece."""
+        """Returns the possible starts and their cumulative probabilities for each piece end."""
         totals, lattice = [0.0], [([], [])]  # log-sum-exp over all segmentations up to an end
         for end in range(1, len(word) + 1):
             starts, logs = [], []
@@ -150,7 +150,7 @@ def _merge(pieces: list[str], place: int) -> None:
 
 
 def strength_of(settings: ConfigDict, kind: str) -> float:
-    """Returns the dropout or alpha for a tokenizer of this kind, or 0 for no sampling."""
+    """Returns the BPE dropout or the unigram alpha of a tokenizer kind, or 0 for no sampling."""
     for other, key in KEYS.items():
         if settings[key] and kind != other:
             raise UserError(

@@ -77,12 +77,12 @@ def train_tokenizer(
     Args:
       texts: raw sentences, which are read only if there is no saved tokenizer for them.
       content: fingerprint of `texts`.
-      count: number of texts; if there are more than `max_sentences`, about that many are sampled.
-      reads: whether texts are model inputs, not outputs; cycles over the sides of the texts.
-      saved: a run's file, which is used if it was trained on `texts` with these settings.
-      words: function that returns the words to save in the model; called only in training.
+      count: number of texts; about `max_sentences` are sampled if there are more.
+      reads: for each side of the texts in turn, whether it is a model input and not an output.
+      saved: a run's tokenizer, which is used if it was trained on `texts` with these settings.
+      words: function that returns the words to save in the model; it is called only in training.
       initial: tokenizer file of an earlier run, which is kept or extended according to
-        `settings.initial`, or None for a new tokenizer. Read only if `saved` is not used.
+        `settings.initial`, or None for a new tokenizer. It is read only if `saved` is not used.
     """
     check_symbols(settings)
     unread = having("draws") if initial else (*having("draws"), "tokenizer.initial")
@@ -122,7 +122,7 @@ def train_tokenizer(
 def _sample(
     texts: Iterable[str], fraction: float, reads: Sequence[bool], reader: Tokenizer
 ) -> Iterator[str]:
-    """Yields a random sample of normalised texts that, unlike sentencepiece's, is reproducible."""
+    """Yields a random sample of normalised texts, which is reproducible in every process."""
     sides = reader.writer(), reader
     draw = random.Random(SAMPLE_SEED).random
     for text, is_read in zip(texts, itertools.cycle(reads), strict=False):
@@ -151,7 +151,7 @@ def _train_pieces(texts: Texts, settings: ConfigDict, **changes) -> bytes:
     """Trains a model with a limited number of single characters, to leave room for longer pieces.
 
     If the characters of a script such as Chinese would fill more than half of the vocabulary, the
-    rarest characters are encoded as bytes.
+    rarest characters are encoded as bytes, provided that `byte_fallback` is set.
     """
     spelt, model = settings.byte_fallback and settings.kind in BYTE_KINDS, b""
     room = (settings.vocab_size - BYTES) // 2
@@ -192,7 +192,7 @@ def _train_model(texts: Texts, settings: ConfigDict, kind: str, **changes) -> by
         # A word or character vocabulary has all pieces that occur, up to `vocab_size`.
         "hard_vocab_limit": kind in ("bpe", "unigram"),
         **(EXACT if settings.keep_spaces else {}),
-        # The model stores only the given options, so an omitted option does not change its bytes.
+        # A model stores only the options that are given, so omitted options do not change the file.
         **({"split_digits": True} if settings.split_digits else {}),
         **({"user_defined_symbols": symbols} if symbols else {}),
         **changes,
@@ -226,9 +226,9 @@ def _explain_failure(message: str, settings: ConfigDict) -> str:
 
 
 def grow(old: bytes, train: Callable[..., bytes], settings: ConfigDict) -> bytes:
-    """Returns a model with the pieces of `old`, extended to `vocab_size` with pieces of other text.
+    """Extends the model `old` to `vocab_size` with pieces that are trained on new text.
 
-    The new pieces are trained with the kind and the normalisation of `old`.
+    Training uses the tokenizer kind and the normalisation of `old`.
     """
     model = ModelProto.FromString(old)
     names = {piece.piece for piece in model.pieces}
@@ -245,20 +245,20 @@ def grow(old: bytes, train: Callable[..., bytes], settings: ConfigDict) -> bytes
         "byte_fallback": trainer.byte_fallback,
         "keep_spaces": not normalizer.add_dummy_prefix,
     }
-    # A small corpus adds fewer pieces.
+    # A small corpus may give fewer pieces.
     new = train(ConfigDict({**settings, **similar}), hard_vocab_limit=False)
     return grown_model(old, new, settings.vocab_size)
 
 
 def grown_model(old: bytes, new: bytes, size: int) -> bytes:
-    """Returns a sentencepiece model with all pieces of `old`, then the pieces only in `new`.
+    """Returns a sentencepiece model with the pieces of `old`, followed by new pieces of `new`.
 
     Existing pieces keep their ids and scores. Among the new pieces, symbols come first, then single
     characters, then longer pieces in order, since a longer piece is useless without its characters.
-    In BPE, new pieces are merged after all old pieces, so a text is segmented as before and may
-    then be merged further. A piece that the model does not produce even for the piece's own text is
-    left out, because its parts merge in another way (Purason et al. 2025, "Teaching Old Tokenizers
-    New Words").
+    In BPE, new pieces are merged after all old pieces, so a text is segmented as before, and its
+    pieces may then be merged further. A new piece is left out if the model splits even the text of
+    this piece, because its parts merge in another way (Purason et al. 2025, "Teaching Old
+    Tokenizers New Words").
     """
     model, other = ModelProto.FromString(old), ModelProto.FromString(new)
     add_symbols(model, [p.piece for p in other.pieces if p.type == p.USER_DEFINED])
