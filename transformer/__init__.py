@@ -1,19 +1,19 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017) in JAX and Flax.
 
-`transformer.load("runs/own")` returns a trained run as a `transformer.runs.loaded.LoadedRun`;
-`transformer.train` trains a run. Errors that the user can fix raise `transformer.UserError`.
+`transformer.load("runs/own")` returns a trained model as a `transformer.runs.loaded.LoadedRun`;
+`transformer.train` trains a model. Errors that users can fix are of type `transformer.UserError`.
 
 Letters for the dimensions in jaxtyping signatures and einsum strings:
 
-    B  batch size                  D  width of the residual stream, d_model
+    B  batch size                  D  embedding dimension, d_model
     L  query or target length      H  attention heads
-    M  key or source length        K  head size, d_model / num_heads
-    V  vocabulary size             F  inner width of the feed-forward layer, d_ff
+    M  key or source length        K  head size, by default d_model / num_heads
+    V  vocabulary size             F  inner dimension of the feed-forward layer, d_ff
     P  hypotheses per sentence in beam search
 
-Masks are boolean: True if a query may attend to a key. They are combined with logical AND and
-applied once, in `model.attention.masked_softmax`. If all keys of a query are masked, its attention
-weights are zeros.
+Masks are boolean, and True where a query may attend to a key. They are combined with logical AND
+and applied once, in `model.attention.masked_softmax`. If all keys of a query are masked, the
+attention weights of this query are zeros.
 
 Suggested reading order, with the sections of the paper:
 
@@ -27,7 +27,7 @@ Suggested reading order, with the sections of the paper:
     optim/                5.3 optimizer and schedule; training/step.py: the training step
     data/ decoding/       5.1 batches.py, length buckets; 6.1 beam search; sampling
 
-The core shelf ends here. It imports none of the other modules, see docs/architecture.md.
+These modules are the core, which imports none of the other modules; see docs/architecture.md.
 """
 
 import importlib

@@ -28,7 +28,7 @@ from transformer.tasks.translation import check_vocabularies
 
 
 def check(config: ConfigDict, *uses: str) -> None:
-    """Checks the values of a config, as far as possible without data and model.
+    """Checks the config values that can be validated without the data and the model.
 
     Args:
       uses: what the config is used for, as keys of `USES`.
@@ -72,7 +72,7 @@ def _check_values(config: ConfigDict) -> None:
 
 
 def _check_value(key: str, value: Any, of: str = "") -> None:
-    """Raises UserError if a value is out of range, or is not one of the choices of its key."""
+    """Raises UserError if a value is out of range, or is not an allowed choice for its key."""
     about = KEYS[key]
     choices = value != about.default and about.choices and tuple(choices_of(key))
     check_value(f"config.{key}{of}", value, about._replace(choices=choices))
@@ -88,7 +88,7 @@ def choices_of(key: str) -> Iterable[str]:
 
 
 def _check_mesh(mesh: str, model: ConfigDict) -> None:
-    """Raises UserError if a dimension of the model is not divisible by its mesh axis size."""
+    """Raises UserError if a model dimension is not divisible by the size of its mesh axis."""
     divided = {"fsdp": ("d_model",), "tensor": ("num_heads", "num_kv_heads", "d_ff")}
     for axis, size in mesh_sizes(mesh).items():
         for key in divided.get(axis, ()):
@@ -143,7 +143,7 @@ def _check_text(config: ConfigDict) -> None:
 def _check_source(data: ConfigDict, task: type[Task]) -> None:
     """Raises UserError if a data source is unknown, or if a cleaning rule is invalid.
 
-    The other keys depend on the task.
+    The task determines which sources are valid; cleaning rules apply only to sentence pairs.
     """
     check_choice("config.data.source", data.source, task.sources)
     if task.reads == PAIRS:
@@ -151,7 +151,7 @@ def _check_source(data: ConfigDict, task: type[Task]) -> None:
 
 
 def _check_corpora(data: ConfigDict, task: str) -> None:
-    """Raises UserError if `config.data.corpora` has an invalid value or is not for this task."""
+    """Raises UserError if `config.data.corpora` has an invalid value or does not fit the task."""
     corpora = corpora_of(data)
     if corpora and REGISTRY[task].reads != PAIRS:
         raise UserError(
@@ -164,9 +164,9 @@ def _check_corpora(data: ConfigDict, task: str) -> None:
 
 
 def _check_start(config: ConfigDict) -> None:
-    """Checks the config keys that are only used in training.
+    """Checks the config keys that are used only during training.
 
-    A trained run does not depend on the run that it was initialised from.
+    A trained model no longer needs the run from which it was initialised.
     """
     asks = REGISTRY[config.task].label_type == ANSWERS
     if wrong := [name for name in OF_ANSWERS if asks and name in config.data.augment.split("+")]:
@@ -193,7 +193,7 @@ def _check_start(config: ConfigDict) -> None:
 
 
 def _check_model(config: ConfigDict) -> None:
-    """Checks that the model config is valid, as far as possible without the data."""
+    """Checks the parts of the model config that can be validated without the data."""
     REGISTRY[config.task].without_text(config).check_model()
 
 
@@ -201,5 +201,5 @@ def _check_model(config: ConfigDict) -> None:
 USES: dict[str, Callable[[ConfigDict], None]] = {
     "model": _check_model,
     "training": _check_start,
-    "later": _check_text,  # for training at a later time
+    "later": _check_text,  # for training that starts later
 }

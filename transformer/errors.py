@@ -15,8 +15,8 @@ MARKDOWN = re.compile(
 class UserError(Exception):
     """An error in a config, file, checkpoint or input sentence.
 
-    The message is one line with the invalid value and a fix. The command prints it without a
-    traceback and exits with code 2.
+    The message is one line that names the invalid value and a fix. The command prints the message
+    without a traceback and exits with code 2.
     """
 
 
@@ -25,9 +25,9 @@ class RunError(UserError):
 
 
 class LostError(UserError):
-    """Another training process was lost; scripts can restart all processes.
+    """Another training process was lost. A script can restart all processes.
 
-    The exit code, `code`, is EX_TEMPFAIL of <sysexits.h>.
+    The attribute `code` is the exit code EX_TEMPFAIL from <sysexits.h>.
     """
 
     code = 75
@@ -43,7 +43,7 @@ def shorten(text: object, most: int = MAX_VALUE_LENGTH) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Escapes text for Markdown, on one line; in tables, `|` must be escaped as well."""
+    """Returns text as a single line of escaped Markdown; in tables, `|` must also be escaped."""
     return MARKDOWN.sub(r"\\\g<0>", " ".join(ENDS_OF_LINES.sub(" ", text).split()))
 
 

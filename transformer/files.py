@@ -1,9 +1,9 @@
-"""Atomic file writes, even in case of a power loss, and validation of JSON files.
+"""Atomic file writes that survive a power loss, and validation of JSON files.
 
-A shape describes the valid values: a type, where `float` allows any number and `int` excludes
-booleans; a tuple of alternative shapes; `[shape]` for a list; `Each(shape)` for an object in which
-all values have that shape; or {key: shape} for an object with at least these keys. A key that ends
-in "?" is optional.
+A `shape` is a schema for JSON values: a type, where `float` allows any number and `int` excludes
+booleans; a tuple of alternative schemas; `[shape]` for a list; `Each(shape)` for an object whose
+values all match this schema; or {key: shape} for an object with at least these keys. A key that
+ends in "?" is optional.
 """
 
 import contextlib
@@ -36,12 +36,12 @@ MAX_UNPACKED = 2**28  # maximum uncompressed bytes of the arrays in an npz file
 DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError)
 DAMAGE += (zipfile.BadZipFile, zlib.error)
 MAX_NUMBER = 2**63
-# Suffix of unfinished files and folders: a hash of the host name. The process id precedes it.
+# Suffix of unfinished files and folders, after the process id: a hash of the host name.
 PARTIAL = f"{hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]}.partial"
 
 
 def import_sibling(name: str) -> ModuleType:
-    """Imports a module of `experiments` or `configs`; the library imports them in no other way."""
+    """Imports a module from `experiments` or `configs`; the library has no other such imports."""
     return importlib.import_module(f"{__package__}.{name}" if INSTALLED else name)
 
 
@@ -53,7 +53,7 @@ def whole_file(path: Path, binary: bool = False) -> Iterator[Any]:
     contains the file name. If two processes write the same file, the last rename wins.
 
     Args:
-      binary: whether to write bytes, or else UTF-8 text without conversion of line breaks.
+      binary: whether to write bytes instead of UTF-8 text, whose line breaks are not converted.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}.{PARTIAL}")
     options: dict[str, Any] = {} if binary else {"newline": "", "encoding": "utf-8"}
@@ -68,7 +68,7 @@ def whole_file(path: Path, binary: bool = False) -> Iterator[Any]:
     except BaseException as error:
         partial.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(partial)):
-            error.filename = str(path)  # a full disk's error has no file name
+            error.filename = str(path)  # the error for a full disk has no file name
         raise
 
 
@@ -104,7 +104,7 @@ def delete_leftovers(path: Path) -> None:
 
 @contextlib.contextmanager
 def naming(place: str | Path) -> Iterator[None]:
-    """Adds a file name to an OSError that has none, such as the error of a full disk."""
+    """Adds a file name to an OSError that has none, such as the error for a full disk."""
     try:
         yield
     except OSError as error:
@@ -113,13 +113,13 @@ def naming(place: str | Path) -> Iterator[None]:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file atomically, see `whole_file`."""
+    """Writes bytes to a file atomically; see `whole_file`."""
     with whole_file(path, binary=True) as file:
         file.write(data)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a UTF-8 file atomically, see `whole_file`."""
+    """Writes text to a UTF-8 file atomically; see `whole_file`."""
     with whole_file(path) as file:
         file.write(text)
 
@@ -130,7 +130,7 @@ def seal_of(content: Mapping[str, Any]) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a JSON file atomically; an object gets a `SEAL`, which is verified on reading."""
+    """Writes a JSON file atomically; objects get a digest (`SEAL`) that is verified on reading."""
     if isinstance(value, Mapping):
         value = {**value, SEAL: seal_of(value)}
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
@@ -154,7 +154,7 @@ def sync(path: Path) -> None:
 
 
 class Each(NamedTuple):
-    """The shape of an object with arbitrary keys, in which all values have the same shape."""
+    """The schema of an object with arbitrary keys, in which all values match `shape`."""
 
     shape: Any
 
@@ -168,7 +168,7 @@ class DamageError(Exception):
 
 
 def open_file(path: Path, limit: int | None = None) -> io.BufferedReader:
-    """Opens a file for reading; rejects devices, and pipes, which may block.
+    """Opens a file for reading; rejects devices and pipes, since reading them may block.
 
     Args:
       limit: maximum bytes of the file; None for no limit.
@@ -184,7 +184,7 @@ def open_file(path: Path, limit: int | None = None) -> io.BufferedReader:
 
 
 def read_file(path: Path, limit: int = MAX_FILE) -> bytes:
-    """Returns the content of a regular file, see `open_file`."""
+    """Returns the content of a regular file; see `open_file`."""
     with open_file(path, limit) as file:
         return file.read()
 
@@ -246,10 +246,10 @@ def open_arrays(path: Path) -> Iterator[Any]:
 
 
 def read_json(path: Path, shape: Any, fix: str) -> Any:
-    """Returns the content of a UTF-8 JSON file, which must have the given shape.
+    """Returns the content of a UTF-8 JSON file, which must match the schema `shape`.
 
     Raises a UserError that ends with `fix`, such as "restore the original", if the file is missing
-    or damaged, or has a different shape.
+    or damaged, or does not match the schema.
     """
     with open_input(path, MAX_FILE, fix) as file:
         value, wrong = parse_json(file.read(), shape)
@@ -261,9 +261,9 @@ def read_json(path: Path, shape: Any, fix: str) -> Any:
 def read_json_lines(
     path: Path, shape: Any, fix: str, digest: Any = None
 ) -> Iterator[tuple[int, Any]]:
-    """Yields (line number from one, value) for each line of a UTF-8 JSON Lines file.
+    """Yields (one-based line number, value) for each line of a UTF-8 JSON Lines file.
 
-    Raises the same errors as `read_json`, with the line number.
+    Raises the same errors as `read_json`; the messages include the line number.
 
     Args:
       digest: a `hashlib` hash object that is updated with each line.
@@ -293,9 +293,9 @@ def read_sealed(path: Path, shape: Any) -> dict[str, Any]:
 
 
 def parse_json(data: bytes, shape: Any) -> tuple[Any, str | None]:
-    """Returns the parsed value without its seal, and an error message if it is invalid.
+    """Returns the parsed value without its seal, and an error message, or None if it is valid.
 
-    Objects without a seal are valid: another program wrote them, or a user removed the seal.
+    Objects without a seal are valid, since other programs write them, and users may remove a seal.
     """
     try:
         value = json.loads(data.decode("utf-8"))
@@ -311,10 +311,10 @@ def parse_json(data: bytes, shape: Any) -> tuple[Any, str | None]:
 
 
 def mismatch(value: Any, shape: Any, place: str = "") -> str | None:
-    """Returns the first mismatch between a value and a shape, or None; see the module docstring.
+    """Returns a description of the first mismatch between a value and a schema, or None.
 
     Args:
-      place: dotted path of keys to the value.
+      place: the dotted path of keys that leads to the value.
     """
     if isinstance(shape, tuple) and not isinstance(shape, Each):
         wrong = [mismatch(value, choice, place) for choice in shape]

@@ -22,7 +22,7 @@ DIVIDED = (
 
 
 def mesh_sizes(sizes: str) -> dict[str, int]:
-    """Returns the number of devices along each axis in `train.mesh`, or {} for `auto`.
+    """Returns the number of devices along each axis that `train.mesh` names, or {} for `auto`.
 
     Raises:
       UserError: `train.mesh` is neither `auto` nor a list of axis sizes.
@@ -59,7 +59,7 @@ def layout(mesh: Mesh, tree: Any, fsdp: bool = True) -> Any:
     """Returns the sharding of each array in a training state, parameter tree or gradient.
 
     Args:
-      fsdp: whether to shard arrays over the axis `fsdp`; otherwise they are replicated over it.
+      fsdp: whether to shard arrays over the axis `fsdp`, instead of replicating them over it.
     """
 
     def place(path, array) -> NamedSharding:

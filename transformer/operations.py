@@ -1,7 +1,7 @@
-"""Operations of a trained model, such as translation, which plan requests and compute results.
+"""Operations of a trained model, such as translation; each plans and processes requests.
 
-The command line, Python and HTTP are interfaces to an operation: each interface reads its input
-into a `Request`, chooses the batches, and writes the results. Planning does not run the model.
+The command line, the Python API and the HTTP server are interfaces to operations. An interface
+builds a `Request`, chooses batches, and writes the results. Planning does not run the model.
 """
 
 import functools
@@ -23,26 +23,26 @@ Program = tuple[int, Callable[[], object]]  # (number of tokens, function that c
 
 
 class TextScore(NamedTuple):
-    """The log-probability of a text in nats, and the number of tokens that it is summed over."""
+    """The log-probability of a text in nats, and the number of tokens in the sum."""
 
     log_prob: float
     tokens: int
 
 
 class Request(NamedTuple):
-    """Texts, or (text, translation) pairs, and the options of the requested results."""
+    """Texts, or (text, translation) pairs, and options for the requested results."""
 
     texts: Sequence[Any]
     count: int = 1  # maximum results per text
     source_tag: str | None = None  # prepended to every text; None if texts include their tags
     first: int = 1  # number of the first text
-    place: str = "text {}"  # format of a text's name in messages, given its number
-    is_file: bool = False  # file lines include their tags; other line breaks are part of the text
+    place: str = "text {}"  # format string for naming a text in messages by its number
+    is_file: bool = False  # whether texts are file lines, with their tags and any other line breaks
     max_tokens: int = 0  # maximum total tokens of all texts to translate; 0 for no limit
 
 
 class Plan(NamedTuple):
-    """The items of a request, their text numbers, and a function that joins their results."""
+    """The items of a request, each item's text number, and a function that joins item results."""
 
     items: Sequence[Any]
     numbers: Sequence[int]
@@ -63,7 +63,7 @@ class Operation:
         self.config, self.folder = config, folder
 
     def plan(self, request: Request) -> Plan:
-        """Returns the tagged items of a request, or raises UserError if it is invalid."""
+        """Returns the plan for a request with tagged texts; raises UserError if it is invalid."""
         numbers = range(request.first, request.first + len(request.texts))
         if request.is_file:
             return Plan(request.texts, numbers)
@@ -91,7 +91,7 @@ class Operation:
         rows: int = 0,
         done: Callable[[int], None] = lambda count: None,
     ) -> list[Any]:
-        """Returns the results of each item, best first, independently of the other items.
+        """Returns the results for each item, best first; they do not depend on the other items.
 
         Args:
           numbers: text numbers for warnings and random keys; `Generate` uses 1 by default.
@@ -104,7 +104,7 @@ class Operation:
     def answer(
         self, request: Request, done: Callable[[int], None] = lambda count: None
     ) -> list[Any]:
-        """Returns the results of each text; `done` is called with the number of new results."""
+        """Returns the results for each text; `done` is called with the number of new results."""
         plan, items, texts = self.plan(request), 0, 0
 
         def advance(more: int) -> None:
@@ -230,9 +230,9 @@ class Generate(Operation):
 
     def programs(self, rows):
         # A program handles all lengths. Each sample is a row, so 1 to `rows` samples of one text
-        # need all powers of two up to `rows`. For several samples of several texts, programs are
+        # need all powers of two up to `rows`. Programs for several samples of several texts are
         # compiled on demand, since they take more memory and are rarely needed. Beam search runs
-        # one batch of padded prompts at a time; the last batch may be smaller.
+        # one batch of padded prompts at a time, and the last batch may be smaller.
         size = self.predictor.decode.batch_size
         searched = (1, min(rows, size), rows % size or 1)
         counts = range(1, rows + 1) if self.max_best is None else searched

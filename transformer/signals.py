@@ -32,7 +32,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class _Answering:
-    """A context that prints a message on a signal, and ends the process on a second signal.
+    """A context manager that prints a message on a signal; a second signal ends the process.
 
     Python runs signal handlers between two bytecode instructions of the main thread, so they may be
     delayed by a minute while XLA compiles. Therefore, a separate thread reads signals from a pipe.
@@ -82,18 +82,18 @@ class _Answering:
 
 
 class StopSignals(_Answering):
-    """A context that stores a signal in `received` instead of ending the program."""
+    """A context manager that stores a signal in `received` instead of ending the process."""
 
     answer = "saving, then stopping; repeat it to stop at once"
 
     def __init__(self):
         super().__init__()
-        self._events: queue.SimpleQueue = queue.SimpleQueue()  # signal handlers can use it
+        self._events: queue.SimpleQueue = queue.SimpleQueue()  # safe in signal handlers
 
     def wait_for(self, work: Callable[[], T], waiting: Callable[[], None]) -> T:
-        """Returns the result of `work()`, which runs in a thread so that it delays no signals.
+        """Returns the result of `work()`, which runs in a thread so that no signal is delayed.
 
-        Raises StoppedError if a signal arrives first. The result of `work()` is then discarded.
+        Raises StoppedError if a signal arrives first; the result of `work()` is then discarded.
 
         Args:
           waiting: called once per second while `work()` runs.
@@ -116,7 +116,7 @@ class StopSignals(_Answering):
 
 
 class EndSignals(_Answering):
-    """A context in which a signal raises `Interrupted`; after `grace` seconds, the process ends."""
+    """A context manager: a signal raises `Interrupted`; the process ends after `grace` seconds."""
 
     answer = "ending; the same command begins again, or goes on from what is saved"
     grace = 3.0

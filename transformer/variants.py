@@ -1,6 +1,6 @@
 """Records which files register the variants, such as positional encodings, that a run uses.
 
-A run folder may be untrusted, so no file in it is executed: the user passes the files instead.
+A run folder may be untrusted, so its files are never executed: users pass the files to execute.
 """
 
 import functools
@@ -41,11 +41,11 @@ class Registry(dict[str, V]):
 
 
 def save(folder: Path, content: Any) -> None:
-    """Records the files that registered the variants in a config or in trials, if there are any."""
+    """Records which files registered the variants that are used by a config or by trials."""
     words = re.findall(r"[\w.:-]+", json.dumps(content))
     if used := {name: VARIANT_FILES[name] for name in words if name in VARIANT_FILES}:
         trained = {step.parents[1] for step in folder.rglob("checkpoints/[0-9]*")}
-        for run in sorted(trained, reverse=True):  # trained runs keep their records
+        for run in sorted(trained, reverse=True):  # runs with checkpoints keep their records
             used |= {name: source for name, source in read(run).items() if name in used}
         write_json(folder / VARIANTS_FILE, used)
 
@@ -57,7 +57,7 @@ def read(folder: Path) -> dict[str, str]:
 
 
 def check(folder: Path) -> None:
-    """Raises UserError if a run or sweep has an unregistered variant; warns if its file changed."""
+    """Raises UserError if a variant in use is not registered; warns if a variant's file changed."""
     for name, there in read(folder).items():
         there, _, trained = there.partition(MARK)
         if name not in VARIANT_FILES:

@@ -1,4 +1,4 @@
-"""Word alignments: extracted from cross-attention, and scored against gold links.
+"""Word alignment: extraction from cross-attention, and scoring against gold links.
 
 In shapes, S and T are the numbers of source and target words. A link (i, j) aligns source word i
 with target word j, counted from zero. Layer, head and other leading axes are kept.
@@ -19,12 +19,12 @@ Links = Sequence[tuple[int, int]]
 
 
 class Words(NamedTuple):
-    """The words of a text, and the word of each token.
+    """The words of a text, and the assignment of tokens to words.
 
     Attributes:
-      of_tokens: word index, from zero, of each token except begin- and end-of-sentence.
-      count: number of words. Some may have no token: truncated words, adjacent unknown words, which
-        share one token, and words of invisible characters.
+      of_tokens: zero-based word index of each token except begin- and end-of-sentence.
+      count: number of words. Some words may have no token: truncated words, adjacent unknown words
+        (which share one token), and words of invisible characters.
     """
 
     of_tokens: Int[np.ndarray, "tokens"]
@@ -44,7 +44,7 @@ class GoldLinks(NamedTuple):
 
 
 class AlignmentScores(NamedTuple):
-    """Scores of predicted links against gold links, with the leading axes of the predicted links.
+    """The scores of predicted links against gold links, with an entry for each head.
 
     Scores are between 0 and 1, or NaN if the denominator is zero.
     """
@@ -61,8 +61,8 @@ def words_of_text(ends: Sequence[int], starts: Sequence[int]) -> Words:
     the space before a word in the word's first token.
 
     Args:
-      ends: the end of each word as a character offset, see `word_ends`; empty words have no tokens.
-      starts: the character offset at which each token starts, see `Tokenizer.starts`.
+      ends: the character offset where each word ends (see `word_ends`); empty words have no tokens.
+      starts: the character offset at which each token starts; see `Tokenizer.starts`.
     """
     numbers = np.searchsorted(ends, np.array(starts, int), side="right")
     return Words(np.minimum(numbers, max(0, len(ends) - 1)), len(ends))
@@ -73,9 +73,9 @@ def word_weights(
 ) -> Float[np.ndarray, "*heads T S"]:
     """Returns the attention weights from target words to source words.
 
-    Weights are summed over the tokens of a source word and averaged over those of a target word, so
-    every target word has the same total attention. The sum of a row falls short of 1 by the
-    attention to `</s>`. The weights of a word without tokens are zero.
+    Weights are summed over the tokens of a source word, and averaged over the tokens of a target
+    word. The sum of a row is 1 minus the attention to `</s>`. The weights of a word without tokens
+    are zero.
 
     Args:
       weights: cross-attention weights; rows are the target tokens and `</s>` in output order,

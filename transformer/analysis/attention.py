@@ -1,4 +1,4 @@
-"""Attention weights of a model: of one text on the host, or of a batch on the device."""
+"""Attention weights, for one text as NumPy arrays or for a batch as JAX arrays."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +18,7 @@ COMES_NEXT = "(next)"  # stands for the token after an open-ended or truncated t
 
 
 class Kind(NamedTuple):
-    """A kind of attention: its title, and the sides and axis labels of rows and columns."""
+    """A kind of attention: a title, the sides of queries and keys, and the labels of both axes."""
 
     title: str
     queries: str
@@ -48,16 +48,16 @@ class GridPicture(NamedTuple):
 class Attention(NamedTuple):
     """The attention weights of a model for one text, or for a source and its translation.
 
-    Kinds are "encoder_self" (queries and keys are source tokens), "decoder_self" (both are target
-    tokens) and "cross" (queries are target tokens, keys source tokens), if the model has them.
-    Notebooks display an interactive view of all heads.
+    The kinds are "encoder_self" (from source to source tokens), "decoder_self" (from target to
+    target tokens) and "cross" (from target to source tokens), if the model has them. Notebooks
+    display an interactive view of all heads.
 
     Attributes:
-      weights: weights of each layer and head, keyed by kind; the row of a query sums to 1.
-      value_norms: the norm of each key's contribution to a layer's output at an attention weight of
-        1, keyed by kind; empty for a model without such heads, see `MultiHeadAttention`.
+      weights: attention weights of each layer and head, keyed by kind; each query's row sums to 1.
+      value_norms: norms of transformed values, keyed by kind; see `attention_variants.value_norms`.
+        The mapping is empty if the model has no multi-head attention.
       source_tokens: the tokens that the encoder reads; translation adds end-of-sentence.
-      target_tokens: the tokens that the decoder reads. A missing side is empty.
+      target_tokens: the tokens that the decoder reads. A side that the model lacks has no tokens.
       unread: the numbers of truncated source and target tokens, which exceed the model's limit.
       picture: the image whose patches are the source tokens after the class token.
     """
@@ -71,9 +71,9 @@ class Attention(NamedTuple):
 
     @property
     def written_tokens(self) -> list[str]:
-        """The output token at each decoder position; it is also the next input token.
+        """The output token at each decoder position, which is also the next input token.
 
-        The last one is end-of-sentence for a translation, and `COMES_NEXT` for a language model's
+        The last token is end-of-sentence for a translation, and `COMES_NEXT` for a language model's
         text or a truncated translation.
         """
         ends = self.source_tokens and not self.unread[1]
@@ -83,8 +83,8 @@ class Attention(NamedTuple):
     def names(self, kind: str) -> tuple[Sequence[str], Sequence[str]]:
         """Returns the token labels of the rows (queries) and columns (keys) of a kind of attention.
 
-        Rows of a decoder are labelled with the output token, as in figure 3 of Bahdanau et al.
-        2015; all other rows, and all columns, are labelled with the input token.
+        The rows of a decoder are labelled with output tokens, as in figure 3 of Bahdanau et al.
+        2015; all other rows, and all columns, are labelled with input tokens.
         """
         self.check_kind(kind)
         sides = {
@@ -95,18 +95,18 @@ class Attention(NamedTuple):
         return sides[KINDS[kind].queries], sides[KINDS[kind].keys]
 
     def check_kind(self, kind: str) -> None:
-        """Raises UserError, which lists the model's kinds, if the model does not have this kind."""
+        """Raises UserError, which lists the valid kinds, if the model has no such attention."""
         if kind not in list(self.weights):
             raise UserError(
                 f"there is no attention {kind!r}: choose one of {', '.join(self.weights)}"
             )
 
     def figure(self, kind: str | None = None, layer: int = 1, head: int | None = None) -> "Figure":
-        """Returns a figure of heat maps of a layer's attention weights, with one panel per head.
+        """Returns a figure of a layer's attention weights, with a heat map for each head.
 
         Args:
-          kind: kind of attention; by default cross-attention if the model has it, otherwise its
-            only kind.
+          kind: kind of attention; by default cross-attention if the model has it, otherwise the
+            model's only kind.
           layer: layer number, from one.
           head: number of the head to draw, from one; None draws all heads.
         """
@@ -143,7 +143,7 @@ class Attention(NamedTuple):
 class BatchAttention(NamedTuple):
     """The weights of one kind of attention for a batch, in all layers that have this kind.
 
-    `value_norms` is None if the model does not sow them; for `mask` and `ends` see
+    `value_norms` is None if the model does not sow value norms. For `mask` and `ends`, see
     `snapshots.head_statistics`.
     """
 

@@ -45,7 +45,7 @@ def overlap(
 ) -> Float[np.ndarray, "*heads"]:
     """Returns the intersection over union (IoU) of the boxes and each head's most attended patches.
 
-    These patches have at least half of the maximum weight of the head.
+    The most attended patches are those with at least half of the head's maximum weight.
     """
     looked = weights >= weights.max(axis=-1, keepdims=True) / 2
     shared = looked @ covered
@@ -55,7 +55,7 @@ def overlap(
 def rollout(weights: Float[np.ndarray, "layers H M M"]) -> Float[np.ndarray, "M M"]:
     """Returns the attention rollout: the contribution of each input to each output over all layers.
 
-    It is the product over layers of the heads' mean attention, averaged with the identity matrix.
+    This is the product, over layers, of (mean attention of all heads + identity matrix) / 2.
 
     Source: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.
     """

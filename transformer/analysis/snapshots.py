@@ -33,7 +33,7 @@ class Snapshot(NamedTuple):
       arrays: the arrays to save, keyed by the names listed in `experiments/attention/snapshots.py`;
         empty if there is nothing to snapshot.
       numbers: the metrics to log: the mean of each statistic over all heads of a kind of attention,
-        and the lowest alignment error rate of a head.
+        and the lowest alignment error rate of any head.
     """
 
     arrays: dict[str, np.ndarray]
@@ -49,14 +49,14 @@ class LinkedPair(NamedTuple):
 
 
 class HeadSnapshots:
-    """Takes attention snapshots of a model; it is compiled once, since all batches have one shape.
+    """Takes attention snapshots of a model, with one compiled program for all batches.
 
     Args:
-      attend: (variables, batch) -> the attention of the batch, keyed by kind.
-      batches: batches of all texts; the weights of the first rows are saved.
-      kept: the source and target tokens of these rows as the model reads them, up to the saved
-        length; a side that the model does not have is empty.
-      linked: all sentence pairs in row order; empty if their gold links are unknown.
+      attend: a function (variables, batch) -> the attention of the batch, keyed by kind.
+      batches: all texts in batches of the same shape; the weights of the first rows are saved.
+      kept: the source and target tokens of the saved rows as the model reads them, up to the saved
+        length; the token list of a side that the model does not have is empty.
+      linked: all sentence pairs in row order; empty if the gold links are unknown.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class HeadSnapshots:
     def _of_batch(self, variables: Any, batch: Any):
         """Returns the arrays to save, the statistics of all rows, and the weights for links.
 
-        All batches return arrays to save, since these are small, so that one program is enough.
+        Every batch returns the (small) arrays to save, so that one compiled program is enough.
         """
         first, maps, sums, cross = len(self._kept), {}, {}, None
         for kind, (weights, norms, mask, ends) in self._attend(variables, batch).items():
@@ -127,7 +127,7 @@ class HeadSnapshots:
     def _links(
         batch: Float[np.ndarray, "layers B H L M"], pairs: Sequence[LinkedPair]
     ) -> list[Float[np.ndarray, "layers H _ _"]]:
-        """Returns each head's links in the pairs of a batch, which come first in `pairs`."""
+        """Returns each head's alignment links in a batch, whose pairs come first in `pairs`."""
         links = []
         for weights, (source, target, _) in zip(batch.swapaxes(0, 1), pairs, strict=False):
             of_pair = weights[..., : len(target.of_tokens) + 1, : len(source.of_tokens) + 1]
@@ -136,13 +136,13 @@ class HeadSnapshots:
 
 
 def _statistics_by_text(maps: Any) -> list[Any]:
-    """Splits the arrays to save into those of each row of a batch."""
+    """Splits the arrays to save into separate arrays for each row of a batch."""
     rows = {array.shape[1] for array in jax.tree.leaves(maps)} or {0}
     return [jax.tree.map(lambda x, n=n: x[:, n], maps) for n in range(*rows)]
 
 
 class Parts(NamedTuple):
-    """Text indices in batches of `rows` x `length` tokens; the last batch may be incomplete."""
+    """The text indices of each batch of shape [rows, length]; the last batch may be incomplete."""
 
     texts: list[list[int]]
     rows: int
@@ -150,11 +150,11 @@ class Parts(NamedTuple):
 
 
 def batch_rows(length: int, maps: int, tokens: int) -> int:
-    """Returns the batch size of a snapshot for texts of a given length, at least one.
+    """Returns the snapshot batch size (at least one) for texts of a given length.
 
     It is at most the batch size per device in training, and at most the number of texts whose
     attention weights fit in `MAP_BYTES`: training holds the weights of one layer at a time, while a
-    snapshot holds those of all layers.
+    snapshot holds the weights of all layers.
 
     Args:
       maps: number of attention maps per text, over all kinds, layers and heads.
@@ -165,10 +165,10 @@ def batch_rows(length: int, maps: int, tokens: int) -> int:
 
 
 def divide(lengths: Sequence[int], longest: int, kept: int, maps: int, tokens: int) -> Parts:
-    """Divides the texts into batches of one shape, with the texts to save first.
+    """Divides the texts into batches of the same shape, starting with the texts to save.
 
     The texts to save are evenly spread over the texts that are short enough to be readable in a
-    figure; if there are too few of these, the shortest texts are saved.
+    figure. If there are too few readable texts, the shortest texts are saved.
 
     Args:
       lengths: number of tokens in each text.
@@ -202,7 +202,7 @@ class RowSums(NamedTuple):
     count: Float[Array, "*layers"]
 
     def mean(self) -> Float[np.ndarray, "*layers H"]:
-        """Returns the mean over rows, or NaN if there are none."""
+        """Returns the mean over rows, or NaN if there are no rows."""
         with np.errstate(invalid="ignore"):
             return np.asarray(self.total) / np.asarray(self.count)[..., None]
 
@@ -271,7 +271,7 @@ def distance(weights: Float[Array, "B H L L"], mask: Bool[Array, "B L L"]) -> Ro
 def end_fraction(
     weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"], ends: Bool[Array, "B M"]
 ) -> RowSums:
-    """Returns the fraction of attention on end-of-sentence keys, often used by heads as a no-op.
+    """Returns the fraction of attention on end-of-sentence, which heads often use as a no-op.
 
     Args:
       ends: True at end-of-sentence keys.
@@ -283,9 +283,9 @@ def end_fraction(
 
 
 def diagonality(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> RowSums:
-    """Returns how close the attention is to the diagonal: 1 on it, 0 as far away as possible.
+    """Returns the closeness of attention to the diagonal: 1 on the diagonal, 0 farthest from it.
 
-    For query i it is 1 - sum_j a_ij |i - j| / max_j |i - j|, over its unmasked keys j. If the
+    For query i, this is 1 - sum_j a_ij |i - j| / max_j |i - j|, over the unmasked keys j. If the
     numbers of queries and keys differ, i is scaled so that the last query is at the position of the
     last key. Queries that can attend only to the key on the diagonal are excluded.
 

@@ -1,4 +1,4 @@
-"""Sampling of texts with temperature, top-k and top-p."""
+"""Text sampling with temperature, top-k and top-p."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,9 +16,9 @@ class Sample(NamedTuple):
     """The state of sampling: texts that are being generated.
 
     Attributes:
-      index: number of tokens that the model has read; at least one more is in `tokens`.
-      tokens: prompt and generated tokens; 0 after the end of a text.
-      ended: whether end-of-sentence was generated.
+      index: number of tokens that the model has read; `tokens` contains at least one more token.
+      tokens: the prompt and the generated tokens, padded with 0 after the end of a text.
+      ended: whether end-of-sentence has been generated.
     """
 
     index: Int[Array, ""]
@@ -54,8 +54,8 @@ def sample(
 ) -> Sample:
     """Samples tokens until `until` tokens have been read or all texts have ended.
 
-    The random numbers of a text depend only on its key and the position, not on the number of calls
-    or on the other texts.
+    The random numbers for a text depend only on the text's key and the position, not on the number
+    of calls or on the other texts.
 
     Args:
       lengths: number of tokens in each prompt.

@@ -10,19 +10,19 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.variants import Registry
 
 IMPOSSIBLE = -1.0e9  # log-probability of impossible tokens; finite, so that sums stay finite
-GROUP = 100  # size of token groups, see `group_maxima`
+GROUP = 100  # size of the token groups in `group_maxima`
 
 # Maps the last tokens of P hypotheses for each of B sentences, and a cache, to the logits of the
-# next tokens and the new cache. A cache is any model state with three methods: `reorder(parents)`
+# next tokens and the updated cache. A cache is a model state with three methods: `reorder(parents)`
 # makes hypothesis p continue hypothesis parents[p], `grow(steps)` makes room for a number of steps,
 # and `take(rows)` selects sentences.
 Step = Callable[[Int[Array, "B P"], Any], tuple[Float[Array, "B P V"], Any]]
 
 
 class Prompts(NamedTuple):
-    """The prompts of texts: the first `lengths` tokens of each row, at least one.
+    """A batch of prompts: prompt i is the first `lengths[i]` tokens (at least one) of row i.
 
-    The first token, such as begin-of-sentence, is read by the model but never predicted.
+    The model reads the first token, such as begin-of-sentence, but never predicts it.
     """
 
     tokens: Int[Array, "B steps"]
@@ -32,9 +32,9 @@ class Prompts(NamedTuple):
 class Hypotheses(NamedTuple):
     """The completed hypotheses of each sentence, best first.
 
-    `tokens` end with end-of-sentence, and are padded with it; `lengths` include it. `scores` are
-    log-probabilities divided by the length penalty. An empty slot has length 0 and score -inf.
-    `forced` is True if a hypothesis ended at its limit, where another token was more probable.
+    `tokens` end with end-of-sentence, which is also the padding; `lengths` count it once. `scores`
+    are log-probabilities divided by length penalties. Empty slots have length 0 and score -inf.
+    `forced` is True if the length limit ended a hypothesis that had a more probable next token.
     """
 
     tokens: Int[Array, "B P steps"]
@@ -84,8 +84,8 @@ class Rule(NamedTuple):
 class Search(NamedTuple):
     """The state of a beam search between two steps.
 
-    `live` hypotheses are unfinished; `done` ones are complete, sorted best first. For `max_lengths`
-    see `beam_search`. `finished` is stored, so that a result is independent of the other sentences.
+    `live` hypotheses are unfinished, and `done` hypotheses are complete, best first. For
+    `max_lengths`, see `beam_search`. `finished` makes results independent of the other sentences.
     """
 
     index: Int[Array, ""]
@@ -127,19 +127,19 @@ def beam_search(
 ) -> Hypotheses:
     """Returns up to `beam_size` completed hypotheses for each sentence.
 
-    At each step, the `beam_size` best continuations are selected; those with end-of-sentence leave
-    the beam, which is refilled with the best unfinished ones. A sentence is finished when
+    At each step, the `beam_size` best continuations are selected. Continuations that end leave the
+    beam, which is refilled with the best unfinished continuations. A sentence is finished when
     `beam_size` hypotheses are complete and the best of them scores at least as high as any
     unfinished hypothesis: otherwise, improbable hypotheses, which end early, would end the search
     before the most probable one is complete. With beam size 1, this is greedy search; with a beam
-    of all prefixes, exhaustive search.
+    that holds all prefixes, it is exhaustive search.
 
     Args:
       max_lengths: maximum number of output tokens for each sentence, including end-of-sentence,
-        from 1 to `steps`, or 0 for no output; a hypothesis must end there.
+        from 1 to `steps`, or 0 for no output. A hypothesis of this length is forced to end.
       steps: static maximum number of steps.
-      prompts: the prefix of every hypothesis, instead of `bos_id`. `max_lengths` include the
-        prefix; scores and length penalties do not.
+      prompts: a prefix for the hypotheses of each sentence, which replaces `bos_id`. `max_lengths`
+        include the prefix, but scores and length penalties do not.
     """
     search = start_search(cache, max_lengths, rule, steps)
     return continue_search(step, search, rule, 0, prompts).done
@@ -250,7 +250,7 @@ def _best(done: Hypotheses, ended: Hypotheses) -> Hypotheses:
 
 
 class Continuations(NamedTuple):
-    """Continuations of the hypotheses of a sentence by one token, the most probable first.
+    """One-token continuations of the hypotheses for a sentence, most probable first.
 
     `parents` are the indices of the hypotheses; `log_probs` include the new token.
     """
@@ -276,8 +276,8 @@ def best_continuations(
 ) -> Continuations:
     """Returns the `count` best continuations by `logits - shift`; forbidden tokens get IMPOSSIBLE.
 
-    The result is that of `jax.lax.top_k`, including the order of ties, but several times as fast:
-    the largest numbers are in the groups with the largest maxima, see `group_maxima`.
+    The result is the same as with `jax.lax.top_k`, even the order of ties, but takes a fraction of
+    the time: the largest numbers are in the groups with the largest maxima; see `group_maxima`.
     """
     batch, beam_size, vocab_size = logits.shape
     groups = maxima.shape[2]
@@ -309,7 +309,7 @@ def force(
     token: Int[Array, "B"] | int,
     log_probs: Float[Array, "B P"],
 ) -> Continuations:
-    """Replaces the continuations of forced sentences: every hypothesis continues with `token`.
+    """Replaces the continuations of forced sentences, so that each hypothesis adds `token`.
 
     Args:
       log_probs: log-probabilities of the hypotheses extended by the token.

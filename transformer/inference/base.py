@@ -27,7 +27,7 @@ Params = Mapping[str, Any]  # a tree of parameters: variables["params"]
 
 MIN_LENGTH = 16  # tokens; static lengths are MIN_LENGTH times a power of two, or the maximum
 MAX_NUMBERS = 2**26  # maximum float32 values in the output of a batch: 256 MiB
-MIN_ROWS, MAX_ROWS = 4, 32  # CPU batch sizes; outside this range, a sentence takes longer
+MIN_ROWS, MAX_ROWS = 4, 32  # CPU batch sizes; outside this range, decoding a sentence takes longer
 
 
 class TokenTable(NamedTuple):
@@ -38,7 +38,7 @@ class TokenTable(NamedTuple):
 
 
 class Predictor(abc.ABC):
-    """A model for inference, whose methods take the Flax variables as an argument.
+    """A model for inference. Its methods take the Flax variables as an argument.
 
     Attributes:
       model: the Flax module of the network.
@@ -63,7 +63,7 @@ class Predictor(abc.ABC):
         return self._traced_init.out_info
 
     def draw_params(self, key: Array) -> Params:
-        """Returns parameters from a compiled `init_params`; cannot be used under `jax.jit`."""
+        """Returns the result of a compiled `init_params`; cannot be called under `jax.jit`."""
         # The executable takes 100 MB and is used only once, so it is not kept.
         return self._traced_init.lower().compile()(key)
 
@@ -102,7 +102,7 @@ class TokenPredictor(Predictor):
 
     @abc.abstractmethod
     def inputs(self, batch: Any, rates: DropoutRates = NO_DROPOUT) -> tuple:
-        """Returns the model's arguments for a batch, see `Architecture`; can be jitted."""
+        """Returns the model's arguments (see `Architecture`) for a batch; can be jitted."""
 
     def factors(
         self, variables: Variables, batch: Any
@@ -117,7 +117,7 @@ class TokenPredictor(Predictor):
     def row_sums(
         self, variables: Variables, batches: Iterable[Any]
     ) -> Iterator[tuple[Float[np.ndarray, "rows"], Int[np.ndarray, "rows"]]]:
-        """Yields each batch's negative log-likelihoods (nats) and token counts per sequence."""
+        """Yields the negative log-likelihoods (nats) and lengths of each batch's sequences."""
         for batch in batches:
             nll = np.asarray(self._row_nll(variables, batch))
             yield nll, (batch.labels != PAD_ID).sum(axis=1)
@@ -185,12 +185,12 @@ def labels_of(batch: Any) -> tuple[Int[Array, "B L"], Float[Array, "B L"]]:
 def length_groups(
     indices: Sequence[int], lengths: Sequence[int], size: int, longest: int
 ) -> Iterator[tuple[list[int], int]]:
-    """Yields groups of at most `size` texts, each with the static length that it is padded to.
+    """Yields (indices of at most `size` texts, static length to which the texts are padded).
 
     Args:
       indices: zero-based indices of the texts to group.
       lengths: number of tokens in each text, including texts that are not in `indices`.
-      longest: the maximum static length; a text that is longer is not padded.
+      longest: the maximum static length; longer texts are not padded.
     """
     by_length: dict[int, list[int]] = {}
     for i in sorted(indices, key=lambda i: lengths[i]):

@@ -90,7 +90,7 @@ class ClassPredictor(Predictor):
 
     @abc.abstractmethod
     def names(self, item: Any) -> list[str]:
-        """Returns a display name for each position of an item that the model attends to."""
+        """Returns a display name for each position of an item in the model input."""
 
     @abc.abstractmethod
     def is_blank(self, line: str, item: Any = None) -> bool:
@@ -108,7 +108,7 @@ class ClassPredictor(Predictor):
         return f"{self.tokenizer.digest}-{names}" if self.tokenizer else names
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
-        """Returns the token embedding table as "input", without any bigram embeddings."""
+        """Returns the token embedding table, with the key "input" and without bigram embeddings."""
         if self.tokenizer is None:
             return {}
         table = self.model.source_table(variables["params"])[: self.tokenizer.vocab_size]
@@ -151,7 +151,7 @@ class ClassPredictor(Predictor):
         """Yields (item indices, batch); batches have static shapes and items of similar length.
 
         Args:
-          labels: class ids of the items, if known.
+          labels: class ids of the items; empty if they are unknown.
         """
         lengths = [len(self.tokens_of(item)) for item in items]
         size = static_rows(len(items), self.batch_size)
@@ -167,7 +167,7 @@ class ClassPredictor(Predictor):
     def predict(
         self, variables: Variables, lines: Sequence[str], first_line: int | None = None
     ) -> list[list[Prediction]]:
-        """Returns all classes of each line, most probable first, or [] for a blank line.
+        """Returns all classes for each line, most probable first, or [] for a blank line.
 
         Args:
           first_line: see `read`.
@@ -182,7 +182,7 @@ class ClassPredictor(Predictor):
     def rank(
         self, variables: Variables, items: Sequence[Any], first_line: int = 1
     ) -> list[list[Prediction]]:
-        """Returns all classes of each item, most probable first.
+        """Returns all classes for each item, most probable first.
 
         Args:
           first_line: line number of the first item, for error messages.
@@ -226,7 +226,7 @@ class ClassPredictor(Predictor):
         return readings
 
     def attention(self, variables: Variables, line: str) -> Attention:
-        """Returns the attention for a line; its only kind is `encoder_self`.
+        """Returns the attention weights for a line; the only kind of attention is `encoder_self`.
 
         The source tokens start with begin-of-sentence, or with the class token of an image. A text
         that is too long is truncated with a warning.
@@ -235,7 +235,7 @@ class ClassPredictor(Predictor):
         return self.attention_of(variables, item, self.unread(line))
 
     def attention_of(self, variables: Variables, item: Any, unread: int = 0) -> Attention:
-        """Returns the attention for an item; `unread` tokens of its line were truncated."""
+        """Returns the attention weights for an item, of which `unread` tokens were truncated."""
         attention = self._attend(variables, self._one(item))
         return Attention.of_first_text(attention, self.names(item), [], (unread, 0))
 
@@ -270,7 +270,7 @@ class ClassPredictor(Predictor):
 
 
 class TextClassifier(ClassPredictor):
-    """A text classifier; an item consists of the token ids of a line."""
+    """A text classifier, whose items are the token ids of lines."""
 
     tokenizer: Tokenizer
 

@@ -14,8 +14,8 @@ from transformer.errors import RunError
 class Translation(NamedTuple):
     """A translation, its score (log-probability / length penalty) and its number of tokens.
 
-    `tokens` counts end-of-sentence (0 for a blank line). `degenerate` counts segments that are
-    empty, repeat a phrase (see `loops`), lack a string to copy, or end only at the length limit.
+    `tokens` includes end-of-sentence, and is 0 for a blank line. `degenerate` counts segments that
+    are empty, repeat a phrase (see `loops`), lack a string to copy, or end at the length limit.
     """
 
     text: str
@@ -42,9 +42,9 @@ def read_hypotheses(
     Degenerate translations come last. The list is empty if no score is finite.
 
     Args:
-      hypotheses: search results for the sentence, arrays of shape [P, steps], [P], [P] and [P].
+      hypotheses: search results for the sentence as arrays of shape [P, steps], [P], [P] and [P].
       count: maximum number of translations, at least one.
-      write: restores the source's case and copied strings in a text; counts missing strings.
+      write: text -> (text with restored case and copied strings, number of missing strings).
     """
     results = []
     for ids, length, score, forced in zip(*hypotheses, strict=True):
@@ -59,15 +59,15 @@ def read_hypotheses(
 def loops(text: str, source: str) -> bool:
     """Returns whether a translation repeats a phrase three times or more in a row.
 
-    All repetitions together have MIN_LOOP characters or more, without spaces and punctuation after
-    words. Case is ignored. If the source has n repetitions of any phrase, 2n are allowed.
+    Together, the repetitions must have MIN_LOOP characters or more, without spaces and punctuation
+    after words. Case is ignored. If the source repeats a phrase n times, 2n times are allowed.
     """
     count = _repetitions(text, MIN_LOOP)
     return count > 2 and count > 2 * _repetitions(source)
 
 
 def _repetitions(text: str, least: int = 0) -> int:
-    """Returns the maximum repetition count in spans of at least `least` characters, or 1 if < 3."""
+    """Returns the maximum repetition count in spans of `least` characters or more; 1 if below 3."""
     matches = REPETITION.finditer(SEPARATOR.sub("", text.lower()))
     counts = (len(match[0]) // len(match[1]) for match in matches if len(match[0]) >= least)
     return max(counts, default=1)
@@ -82,7 +82,7 @@ def distinct(results: Iterable[Any]) -> list[Any]:
 
 
 def not_finite(line: int, what: str) -> RunError:
-    """Returns the error that the model's scores of a line are not finite."""
+    """Returns the error to raise if the model's scores for a line are not finite."""
     return RunError(
         f"line {line} has no {what}: the model's scores of it are not finite: its training "
         "diverged, or its checkpoint is damaged: use config.evaluate.checkpoint=best, or train "

@@ -162,7 +162,7 @@ class PictureClassifier(ClassPredictor):
 
 
 class PictureReader:
-    """Reads image files as patches; it has the methods of a source tokenizer.
+    """Reads image files as patches, with the interface of a source tokenizer.
 
     Args:
       look: format of the input images.
@@ -200,7 +200,7 @@ class PictureReader:
         return to_patches(read_picture(Path(name).expanduser(), *self.look), self.size)
 
     def pieces(self, patches: UInt8[np.ndarray, "P F"]) -> list[str]:
-        """Returns the name of each patch, "row,column" from one."""
+        """Returns the name of each patch, "row,column", with numbers from one."""
         return patch_names(self.grid)[: len(patches)]
 
 

@@ -62,9 +62,9 @@ class _Decoder:
 class BeamSearch(_Decoder):
     """Beam search for a translation model.
 
-    The time of attention is proportional to the size of the KV cache, so the cache starts small and
-    is doubled when it is full. After many sentences of one length, the cache starts even smaller,
-    and the last quarter of a batch continues as a smaller batch. This keeps the same translations.
+    The attention time is proportional to the KV cache size, so the cache starts small and is
+    doubled when it is full. After many sentences of one length, the cache starts even smaller, and
+    the last quarter of a batch continues as a smaller batch. The translations stay the same.
     """
 
     def __init__(self, model: Any, decode: ConfigDict):
@@ -87,7 +87,7 @@ class BeamSearch(_Decoder):
         adapts: bool = True,
         prepares: bool = False,
     ) -> list[Hypotheses]:
-        """Returns each sentence's hypotheses, arrays of shape [P, steps], [P], [P] and [P].
+        """Returns each sentence's hypotheses as arrays of shape [P, steps], [P], [P] and [P].
 
         Args:
           limits: maximum tokens per translation, including end-of-sentence; 0 for padding rows.
@@ -172,7 +172,7 @@ class Writer(_Decoder):
         """Yields all sequences after every `at_once` sampled positions, and at the end.
 
         When the context is full, its second half becomes the prompt. Each row consists of prompt
-        tokens (at least one), and a line number and a sample number that determine its random key.
+        tokens (at least one), and the line and sample numbers from which its key is derived.
         """
         half = max(1, self.context // 2)
         written = [ids for ids, _ in rows]
@@ -182,7 +182,7 @@ class Writer(_Decoder):
         numbers[: len(rows)] = [number for _, number in rows]
         rule, window = self._sampling(), 0
         while any(left):
-            # A finished sequence is cut to one token, so that it does not delay the others.
+            # A finished sequence is cut to one token, so that it does not delay other sequences.
             prefixes = [ids if n else ids[:1] for ids, n in zip(written, left, strict=True)]
             prefixes = [ids if len(ids) < self.context else ids[-half:] for ids in prefixes]
             at = min(map(len, prefixes)) - 1
@@ -220,7 +220,7 @@ class Writer(_Decoder):
         return SamplingRule(self._decode.temperature, self._decode.top_k, self._decode.top_p)
 
     def _take(self, ids: list[int], left: list[int], row: int) -> list[int]:
-        """Returns a row's new tokens up to its end or limit, and updates its entry in `left`."""
+        """Returns a row's new tokens up to the end or the limit, and updates `left[row]`."""
         if self.ends and EOS_ID in ids[: left[row]]:
             left[row] = 0
             return ids[: ids.index(EOS_ID)]
@@ -229,7 +229,7 @@ class Writer(_Decoder):
         return new
 
     def _prompts(self, prefixes: list[list[int]], rows: int, most: int) -> Prompts:
-        # The time of attention is proportional to this static number of steps.
+        # The attention time is proportional to this static number of steps.
         steps = static_length(min(most, self.context), self.context)
         tokens = np.full((rows, steps), PAD_ID, np.int32)
         for row, ids in enumerate(prefixes):
@@ -255,7 +255,7 @@ class Writer(_Decoder):
         return sample(self._step(variables), state, lengths, until, keys, rule, end, never)
 
     def beam_search(self, variables: Variables, prefixes: list[list[int]]) -> Hypotheses:
-        """Returns the most probable texts with these prompts, without begin-of-sentence."""
+        """Returns the most probable texts that start with a prompt, without begin-of-sentence."""
         rows = static_rows(len(prefixes), self._decode.batch_size)
         most = max(map(len, prefixes)) + self._decode.max_new_tokens
         return jax.device_get(self._search(variables, self._prompts(prefixes, rows, most)))

@@ -58,7 +58,7 @@ class Layout(str):
 class Segmenter:
     """Splits a line into segments that are translated separately; see `decode.split_sentences`.
 
-    A sentence is only split if it exceeds `model.max_length`. Its parts are then as short as the
+    A sentence is split only if it exceeds `model.max_length`. The parts are then as short as the
     training sources, and a warning with the line number is logged.
 
     Args:
@@ -140,7 +140,7 @@ class Segmenter:
 
     @functools.cached_property
     def limits(self) -> tuple[int, int]:
-        """The maximum number of sentences and of tokens in a multi-sentence segment."""
+        """The maximum numbers of sentences and tokens in a multi-sentence segment."""
         if not (lines := self.measured):
             return 1, self._max_tokens
         several = self._splits == "auto" and lines["several_sentences"] >= USUAL
@@ -166,9 +166,9 @@ class Segmenter:
 def measure_lines(
     lines: TokenStore | Sequence[Ids], decode: Callable[[Ids], str], language: str
 ) -> dict[str, Any]:
-    """Returns statistics (`LENGTHS_SHAPE`) of encoded texts, from an even sample of `READ` texts.
+    """Returns statistics (`LENGTHS_SHAPE`) for about `READ` evenly spaced encoded texts.
 
-    Maxima are the `SHORT_FRACTION` quantile of `MEASURED` texts; tokens include end-of-sentence.
+    Maxima are `SHORT_FRACTION` quantiles of about `MEASURED` texts; tokens include end-of-sentence.
     """
     ids = [lines[i] for i in range(0, len(lines), max(1, len(lines) // READ))]
     # An unknown token is decoded as ⁇, which would end a sentence.
@@ -196,8 +196,8 @@ def source_language(decode: ConfigDict, data: ConfigDict) -> str:
 def learn_words(texts: Iterable[str], language: str) -> dict[str, bool]:
     """Returns {word: whether it is an abbreviation} for words that the rules misclassify.
 
-    An abbreviation usually has a full stop before a lowercase letter or a digit, while other words
-    have one at the end of a line (similar to the collocations of Kiss and Strunk, 2006).
+    A full stop after an abbreviation usually precedes a lowercase letter or a digit; a full stop
+    after another word ends a line (similar to the collocations of Kiss and Strunk, 2006).
     """
     counts = collections.Counter(
         (word, "plain" if not stop else "inside" if after.islower() or after.isdigit() else after)
@@ -256,8 +256,8 @@ def _compiled(language: str, words: tuple[tuple[str, bool], ...]) -> tuple[Any, 
 def split_sentences(text: str, language: str, words: Mapping[str, bool] = {}) -> list[str]:
     """Splits a text into one or more sentences, each with the white space after it.
 
-    Their concatenation is the text. A sentence without letters, such as a list number, is joined to
-    the next sentence. See `segment_rules`.
+    The concatenated sentences equal the text. A sentence without letters, such as a list number, is
+    joined to the next sentence. See `segment_rules`.
     """
     candidate, rules = _compiled(language, tuple(words.items()))
     sentences, begin = [], 0
@@ -274,10 +274,10 @@ def split_sentences(text: str, language: str, words: Mapping[str, bool] = {}) ->
 
 
 def halve(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Halves a text recursively until all parts fit; their concatenation is the text.
+    """Halves a text recursively until all parts fit; the concatenated parts equal the text.
 
-    A text is cut at the end of a clause in its middle half, else at white space, else between any
-    characters; in each case at the position nearest to the middle.
+    A text is cut at the end of a clause in its middle half, or else at white space, or else between
+    any characters. In each case, the position nearest to the middle is chosen.
 
     Args:
       fits: returns whether a part is short enough; a single character always fits.
@@ -295,7 +295,7 @@ def halve(text: str, fits: Callable[[str], bool]) -> list[str]:
 
 
 def _nearest(pattern: Any, text: str, reach: int) -> int | None:
-    """Returns the end of the match closest to the middle and within `reach` of it, or None."""
+    """Returns the end of the match nearest to the middle of a text, or None beyond `reach`."""
     middle = len(text) // 2
     first, last = len(text) - len(text.lstrip()), len(text.rstrip())
     ends = [match.end() for match in pattern.finditer(text)]
@@ -304,7 +304,7 @@ def _nearest(pattern: Any, text: str, reach: int) -> int | None:
 
 
 def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]:
-    """Returns the n-best translations of a line (n = `most`) from those of its segments.
+    """Returns the `most` best translations of a line, which join translations of its segments.
 
     The scores of segments are summed. Translations with fewer degenerate segments come first.
     """

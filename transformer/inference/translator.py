@@ -110,15 +110,15 @@ class Translator(TokenPredictor):
         """Returns the translations of each line, best first, or [('', 0, 0)] for a blank line.
 
         The translations of a line are distinct, and degenerate ones (see `Translation`) come last.
-        A beam may contain fewer than `num_best`. Lines of similar length are decoded together, but
-        a translation does not depend on the other lines.
+        A beam may contain fewer than `num_best` translations. Lines of similar length are decoded
+        together, but a translation does not depend on the other lines.
 
         Args:
           numbers: line numbers for warnings; from one by default.
           done: called with the number of lines completed since the last call.
           rows: batch size, as compiled by `prepare_rows`; by default, it depends on the number of
             lines.
-          limits: maximum tokens per translation with end-of-sentence, capped by those of `decode`.
+          limits: maximum tokens per translation with end-of-sentence; `decode` has limits, too.
         """
         results = [[self._copy(line)] for line in lines]
         blank, most = len(lines), num_best or self.decode.num_best
@@ -220,7 +220,7 @@ class Translator(TokenPredictor):
         return max(0, first + 1 - self.max_length), max(0, second + 1 - self.max_length)
 
     def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
-        """Returns the attention for a source and a target, by default the model's translation."""
+        """Returns the attention for a source and a target, which defaults to the translation."""
         if self.decode.transfer_case:
             line, beam = source, self.decode.beam_size
             source = read_case(canonicalize(line), self.source_tokenizer.words)
@@ -251,7 +251,7 @@ class Translator(TokenPredictor):
     ) -> Batch:
         """Returns a batch of up to `rows` encoded pairs; `length` includes a begin or end token.
 
-        A source is the output of `source_tokenizer` for one line.
+        Each source is the output of `source_tokenizer` for one line.
         """
         return make_batch(sources, targets, rows, length)
 
@@ -311,11 +311,11 @@ class Translator(TokenPredictor):
         return jax.jit(lambda *batch: self.batch_attention(*batch)["cross"].weights)
 
     def read_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
-        """Replaces copied strings by placeholders if the model has any; see `read_pair`."""
+        """Replaces copied strings by placeholders if the model uses them; see `read_pair`."""
         return [read_pair(pair, self.source_tokenizer.words) for pair in pairs]
 
     def encode_pairs(self, pairs: Iterable[Pair]) -> tuple[list[Any], list[list[int]]]:
-        """Returns the token ids of all sources, and those of all targets."""
+        """Returns the token ids of all sources, and the token ids of all targets."""
         pairs = self.read_pairs(pairs)
         sources, targets = ([pair[:2][side] for pair in pairs] for side in (0, 1))
         return self.source_tokenizer.encode(sources), self.target_tokenizer.encode(targets)
@@ -339,7 +339,7 @@ class Translator(TokenPredictor):
         return [ids[:limit] for ids in encoded]
 
     def _read(self, hypotheses: Any, line: str, most: int) -> list[Translation]:
-        """Returns the translations of a line with its case restored; see `read_hypotheses`."""
+        """Returns translations of a line, with the line's case restored; see `read_hypotheses`."""
         write = functools.partial(self._write, line=line, strings=self._read_line(line)[1])
         return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write)
 
@@ -354,7 +354,7 @@ class Translator(TokenPredictor):
         return read_line(read_case(canonicalize(line), words) if transfers else line, words)
 
     def _write(self, text: str, line: str, strings: Mapping[str, str]) -> tuple[str, int]:
-        """Restores a line's case and copied strings in its translation; counts missing strings."""
+        """Returns a text with a line's case and copied strings, and a count of missing strings."""
         if self.decode.transfer_case:
             text = write_case(text, canonicalize(line), self.source_tokenizer.words)
         return write_text(text, strings)
@@ -369,7 +369,7 @@ class Translator(TokenPredictor):
         rows: int | None = None,
         limits: Sequence[int] | None = None,
     ) -> Iterator[tuple[list[int], Any]]:
-        """Yields the indices of the non-blank lines in each batch, and their hypotheses."""
+        """Yields the indices of the non-blank lines in each batch, and the lines' hypotheses."""
         lines = ["" if self._copy(line).text else self._read_line(line)[0] for line in lines]
         encoded = self._cut(self.source_tokenizer.encode(lines), numbers)
         todo = [i for i, ids in enumerate(encoded) if len(ids)]

@@ -18,7 +18,7 @@ Source = Int[Array | np.ndarray, "B M"] | tuple
 
 
 class Network(nn.Module):
-    """The interface of a network; the default methods are for a network without attention."""
+    """The interface of a network, with default methods for networks without attention."""
 
     @property
     def max_positions(self) -> int | None:
@@ -34,7 +34,7 @@ class Network(nn.Module):
         Args:
           sown: the Flax collection `intermediates`.
           name: "weights" for the attention weights [B, H, L, M], or "value_norms" for the norms of
-            transformed values [B, H, M], see `attention_variants.value_norms`. The product of the
+            transformed values [B, H, M] (see `attention_variants.value_norms`). The product of the
             two is the norm of each token's contribution to the output of each head.
         """
         return {}
@@ -62,7 +62,7 @@ class Network(nn.Module):
 
     @nn.nowrap
     def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
-        """Returns the source embedding table, which is also the target's if they are tied.
+        """Returns the source embedding table; if embeddings are tied, it is also the target table.
 
         In a bag of embeddings, the rows for bigrams follow the rows for tokens.
         """
@@ -72,16 +72,16 @@ class Network(nn.Module):
 
 
 class Architecture(Network):
-    """The interface of all entries of `build.REGISTRY`: an encoder, a decoder, or both.
+    """The interface of the architectures in `build.REGISTRY`: an encoder, a decoder, or both.
 
-    Without encoder layers, it is a language model; without decoder layers, an encoder only.
+    Without encoder layers, a model is a language model; without decoder layers, it is an encoder.
 
     A subclass must create `target_embedding` in `setup`, and, unless the output embedding is tied,
     `output_embedding`.
     """
 
     config: ModelConfig
-    has_heads: ClassVar[bool]  # whether it has attention heads that gates can ablate
+    has_heads: ClassVar[bool]  # whether the model has attention heads that gates can ablate
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:
@@ -110,12 +110,12 @@ class Architecture(Network):
         rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
-        """Returns the decoder output for whole targets; no position depends on future tokens.
+        """Returns the decoder output for whole targets; no output depends on future tokens.
 
         Args:
           memory, source_mask: the output of `encode` and its mask, or None without an encoder.
-          segments: the document number of each token, if sequences of a language model pack several
-            documents; a token depends only on its own document. None if a sequence is one document.
+          segments: the document number of each token, if several documents are packed into a
+            sequence; outputs then depend only on tokens of the same document. None otherwise.
         """
         raise NotImplementedError
 
@@ -128,11 +128,11 @@ class Architecture(Network):
     ) -> Any:
         """Returns the initial cache of `decode_step` for `beam_size` hypotheses per sentence.
 
-        It has the methods that `decoding.search.Step` requires.
+        The cache has the methods that `decoding.search.Step` requires.
 
         Args:
-          source: only its batch size is used if there is no encoder.
-          steps: minimum number of tokens for which the cache must have room.
+          source: the source; without an encoder, only the batch size of this argument is used.
+          steps: minimum number of tokens that the cache must be able to hold.
 
         Raises:
           UserError: the model has fewer positions than `steps`.
@@ -156,7 +156,7 @@ class Architecture(Network):
         rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L V"]:
-        """Returns float32 logits; those at target position i score the token at position i + 1.
+        """Returns float32 logits; the logits at target position i predict the token at i + 1.
 
         Args:
           source, source_mask: None if there is no encoder.
@@ -191,9 +191,9 @@ class Architecture(Network):
     def output_factors(
         self, features: Float[Array, "B L D"]
     ) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
-        """Returns the hidden states and the output matrix, whose product is the logits [3.4].
+        """Returns the hidden states and the output matrix; their product is the logits [3.4].
 
-        The product uses the dtype of the hidden states; the output matrix is still float32.
+        The product must be computed in the dtype of the hidden states; the matrix is float32.
         """
         untied = self.config.tied_embeddings == "none"
         table = self.output_embedding.table if untied else self.target_embedding.table

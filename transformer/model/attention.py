@@ -17,8 +17,8 @@ from transformer.model.positions.base import LAYER_HOOKS
 from transformer.model.positions.registry import SumOfPositions
 
 # Maximum number of float32 scores that chunked attention holds at a time, keyed by platform, and
-# the minimum number of queries in a chunk. On a CPU, 1 MiB stays in the cache: with 4,096 tokens, a
-# training step took 0.4 times as long as with 16 MiB.
+# the minimum number of queries in a chunk. On a CPU, 1 MiB of scores stays in the cache: with 4,096
+# tokens, a training step took 0.4 times as long as with 16 MiB of scores.
 CHUNK_SCORES = {"cpu": 2**18, "gpu": 2**27, "tpu": 2**27}
 MIN_QUERIES = 32
 
@@ -42,8 +42,8 @@ def scaled_dot_product_attention(
       mask: True where a query may attend to a key.
       bias: added to the scores before the softmax.
       scale: replaces 1 / sqrt(K).
-      score_mod: (scores, scaled queries) -> scores, before the bias is added.
-      weight_mod: weights -> weights, after the softmax; for instance dropout.
+      score_mod: a function (scores, scaled queries) -> scores, called before the bias is added.
+      weight_mod: a function weights -> weights, called after the softmax, such as dropout.
 
     Source: Vaswani et al. 2017, equation 1.
     """
@@ -68,8 +68,8 @@ def masked_softmax(
 ) -> Float[Array, "B H L M"]:
     """Returns the attention weights: the softmax of the scores over unmasked keys.
 
-    If all keys of a query are masked, its weights are zeros, while a plain softmax would spread
-    weight over masked keys.
+    If all keys of a query are masked, the weights of the query are zeros; a plain softmax would
+    spread the weight over masked keys.
 
     Args:
       mask: True where a query may attend to a key.
@@ -88,12 +88,12 @@ class MultiHeadAttention(nn.Module):
 
     Features beyond section 3.2.2 are in `attention_variants` and in the positional encodings:
     shared key-value heads (`num_kv_heads`), `query_key_norm`, unscaled scores (`scale_scores`),
-    `talking_heads`, and head gates, the variable `gates/heads` of shape [H], or [B, H] with
-    separate gates per sequence.
+    `talking_heads`, and head gates (the variable `gates/heads`, of shape [H], or [B, H] if each
+    sequence has separate gates).
 
-    If the collection `intermediates` is mutable, two values are sown: `weights` [B, H, L, M], the
-    softmax weights before talking heads and dropout, and `value_norms` [B, H, M], see
-    `attention_variants.value_norms`.
+    If the collection `intermediates` is mutable, two values are sown: `weights` [B, H, L, M] are
+    the softmax weights before talking heads and dropout, and `value_norms` [B, H, M] are the norms
+    of transformed values (see `attention_variants.value_norms`).
 
     Args:
       encodings: names of positional encodings, joined by `+`; only their layer hooks are used.
@@ -157,7 +157,7 @@ class MultiHeadAttention(nn.Module):
         """Returns the attention output, given projected keys and values; queries come from `x`.
 
         Args:
-          inputs: an `AttentionPattern` avoids arrays of shape [L, M] over all queries and keys.
+          inputs: an `AttentionPattern` if no array of shape [L, M] should be created.
         """
         queries = self._normalize(self._split_heads(self.query(x)), "query_norm")
         queries = self.positions.rotate(queries, inputs.query_positions)
@@ -193,9 +193,9 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Array, "B L H K"]:
         """Computes `_attend` for one chunk of queries at a time, over all keys.
 
-        Weights are recomputed in the backward pass, so only those of one chunk are held at a time.
-        With dropout, each chunk has its own random key, split from the key of the layer: the
-        dropout masks are reproducible, but differ from those of the plain implementation.
+        The attention weights are recomputed in the backward pass, so only one chunk of weights is
+        held at a time. With dropout, each chunk uses a separate key, split from the layer's key:
+        dropout masks are reproducible, but differ from the masks of the "plain" implementation.
         """
         batch, length, heads, width = queries.shape
         held = CHUNK_SCORES.get(jax.default_backend(), CHUNK_SCORES["gpu"])
@@ -236,7 +236,7 @@ class MultiHeadAttention(nn.Module):
         return variants.l2_normalize(heads) if self.config.query_key_norm == "l2" else heads
 
     def _scale(self, dtype) -> Float[Array, ""] | None:
-        """Returns the learned scale for "l2", 1 without scaling, or None for 1 / sqrt(K)."""
+        """Returns the learned scale for "l2", 1 for unscaled scores, or None for 1 / sqrt(K)."""
         if self.config.query_key_norm == "l2":
             return jnp.asarray(self.query_key_scale, dtype)
         return None if self.config.scale_scores else jnp.ones((), dtype)

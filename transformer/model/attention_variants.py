@@ -22,7 +22,7 @@ USE_OTHERS = "set model.attention_implementation to 'chunked' or 'plain'"
 
 
 def repeat_heads(heads: Float[Array, "B M G K"], num_heads: int) -> Float[Array, "B M H K"]:
-    """Repeats key or value heads for all query heads; adjacent query heads share one.
+    """Repeats key or value heads, so that each group of adjacent query heads shares a head.
 
     Source: Shazeer 2019, "Fast Transformer Decoding" (one key-value head); Ainslie et al. 2023,
     "GQA", section 2.2 (groups).
@@ -32,7 +32,7 @@ def repeat_heads(heads: Float[Array, "B M G K"], num_heads: int) -> Float[Array,
 
 
 def head_norm(config: ModelConfig) -> Norm:
-    """Returns the layer normalisation of queries or keys over the head width.
+    """Returns the LayerNorm for queries or keys, which normalises over the head dimension.
 
     Source: Dehghani et al. 2023, "Scaling Vision Transformers to 22 Billion Parameters", section 2.
     """
@@ -42,7 +42,7 @@ def head_norm(config: ModelConfig) -> Norm:
 def l2_normalize(heads: Float[Array, "B L H K"]) -> Float[Array, "B L H K"]:
     """Normalises queries or keys to unit L2 norm; their dot product is then a cosine similarity.
 
-    A learned scale replaces 1 / sqrt(K), see `initial_scale`.
+    A learned scale replaces 1 / sqrt(K); see `initial_scale`.
 
     Source: Henry et al. 2020, "Query-Key Normalization for Transformers", equation 4.
     """
@@ -51,7 +51,7 @@ def l2_normalize(heads: Float[Array, "B L H K"]) -> Float[Array, "B L H K"]:
 
 
 def initial_scale(max_length: int) -> nn.initializers.Initializer:
-    """Returns the initializer of the scale of cosine similarities: log2(n^2 - n).
+    """Returns the initializer for the scale of the cosine similarities, log2(n^2 - n).
 
     With this scale, one of n = `max_length` keys can receive nearly all of the weight.
 
@@ -62,7 +62,7 @@ def initial_scale(max_length: int) -> nn.initializers.Initializer:
 
 
 def talk(x: Float[Array, "B H L M"], mixture: Float[ArrayLike, "H H"]) -> Float[Array, "B H L M"]:
-    """Mixes scores or weights across heads; mixture[h, g] is the weight of head h in head g.
+    """Mixes scores or weights across heads: mixture[h, g] is the weight of head h in output g.
 
     Source: Shazeer et al. 2020, "Talking-Heads Attention", section 3.
     """
@@ -75,7 +75,7 @@ def identity(key: Array, shape: tuple[int, int]) -> Float[Array, "H H"]:
 
 
 def gate(heads: Float[Array, "B L H K"], gates: Float[Array, "*B H"]) -> Float[Array, "B L H K"]:
-    """Multiplies the outputs of heads by their gates; a gate of 0 ablates its head.
+    """Multiplies each head's output by a gate; a gate that is set to 0 ablates the head.
 
     Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 2.3.
     """
@@ -87,14 +87,14 @@ def value_norms(
     kernel: Float[ArrayLike, "HK D"],
     mixture: Float[ArrayLike, "H H"] | None,
 ) -> Float[Array, "B H M"]:
-    """Returns the norm of each key's contribution to the output at an attention weight of 1.
+    """Returns the norm of each position's transformed value vector, for each head.
 
-    The contribution is the key's value times the head's rows of W^O, without bias; talking heads
-    mix it over heads. It is float32 and excludes relative values.
+    The transformed vector is the value vector times the head's rows of W^O: the contribution to the
+    output before weighting by attention. Norms are float32, and exclude biases and relative values.
 
     Args:
       kernel: W^O.
-      mixture: mixture of the attention weights by talking heads, or None.
+      mixture: the talking-heads mixture of weights, which is applied to the vectors, or None.
 
     Source: Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4.
     """
@@ -117,12 +117,12 @@ def flash_attention(
     scale: Float[Array, ""] | None = None,
     implementation: Literal["cudnn", "xla"] = "cudnn",
 ) -> Float[Array, "B L H K"]:
-    """Returns the head outputs of equation 1; adjacent query heads share one of G key-value heads.
+    """Returns the head outputs of equation 1; adjacent query heads share a key-value head.
 
     Args:
       pattern: must have padding only after all tokens, and neither a bias nor segments.
       scale: replaces 1 / sqrt(K).
-      implementation: argument of `jax.nn.dot_product_attention`.
+      implementation: passed to `jax.nn.dot_product_attention`.
 
     Raises:
       UserError: the pattern has segments.

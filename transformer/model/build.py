@@ -48,6 +48,6 @@ def has_heads(config: Any) -> bool:
 
 
 def has_cross_attention(config: Any) -> bool:
-    """Returns whether a model's decoder attends to the source; for `config` see `has_heads`."""
+    """Returns whether a model's decoder attends to the source; see `has_heads` for `config`."""
     architecture = REGISTRY.get(config.architecture)
     return architecture is not None and architecture.has_cross_attention(config)

@@ -18,12 +18,12 @@ from transformer.model.vision.inputs import PictureText, from_patches
 from transformer.model.vision.patches import PatchEmbedding
 
 POOLINGS = ("mean", "first", "attention")
-FILTERS = (32, 64, 64)  # output channels of the convolutions of CnnLstm; each has stride 2
+FILTERS = (32, 64, 64)  # output channels of the convolutions in `CnnLstm`, which have stride 2
 BAG = "bag_of_embeddings"  # config name of `BagOfEmbeddings`, which has no encoder
 
 
 class Classified(NamedTuple):
-    """The output of a classifier: float32 logits, and the pooled vectors they are computed from."""
+    """The output of a classifier: pooled vectors, and the float32 logits computed from them."""
 
     logits: Float[Array, "B C"]
     embedding: Float[Array, "B E"]
@@ -61,10 +61,10 @@ class Classifier(Network):
     """An encoder whose output is pooled over the tokens, and a linear layer for the class logits.
 
     Args:
-      config: model config of any architecture, without a decoder.
+      config: model config of any architecture, with no decoder layers.
       num_classes: the number of classes, C.
-      pooling: one of POOLINGS: "mean" over all tokens | "first" token alone (Devlin et al. 2019,
-        section 3), which is the class token for images | "attention", see `AttentionPooling`.
+      pooling: one of POOLINGS: "mean" over all tokens | "first" token only (Devlin et al. 2019,
+        section 3), which is the class token for images | "attention" (see `AttentionPooling`).
     """
 
     config: ModelConfig
@@ -122,18 +122,18 @@ class Classifier(Network):
 class BagOfEmbeddings(Network):
     """The mean of the token embeddings, a small hidden layer, and a layer for the class logits.
 
-    It ignores the order of tokens, except for bigrams if `bigram_buckets` is not 0: each bigram is
-    hashed to one of `bigram_buckets` additional table rows, and is averaged with the tokens.
+    With `bigram_buckets`, each bigram is hashed to one of that many additional table rows, and its
+    embedding is included in the mean. Otherwise, the model ignores the order of tokens.
 
     Args:
       vocab_size: the vocabulary size, V.
       num_classes: the number of classes, C.
-      width: width of the embeddings, E.
+      width: embedding dimension, E.
       hidden: number of hidden units, with ReLU.
       bigram_buckets: number of table rows for bigrams; 0 disables bigrams.
 
     Source: Joulin et al. 2017, "Bag of Tricks for Efficient Text Classification", sections 2 and
-    2.2; that model has no hidden layer.
+    2.2; the model in the paper has no hidden layer.
     """
 
     vocab_size: int
@@ -164,7 +164,7 @@ class BagOfEmbeddings(Network):
 
 
 def bigram_hash(tokens: Int[Array, "B M"], buckets: int) -> Int[Array, "B M-1"]:
-    """Returns the bucket, from zero, of each bigram, a token and the next token.
+    """Returns the zero-based bucket of each bigram, which is a token and the next token.
 
     The product with the first constant of MurmurHash3's finalizer distinguishes (a, b) from (b, a);
     the rest of the finalizer spreads neighbouring ids over the buckets.
@@ -177,12 +177,12 @@ def bigram_hash(tokens: Int[Array, "B M"], buckets: int) -> Int[Array, "B M-1"]:
 
 
 class BagOfPatches(Network):
-    """The means of patch and question embeddings, a hidden layer, and the class logits.
+    """The means of the patch and question embeddings, a hidden layer, and the class logits.
 
-    It uses the content of patches, but not their positions.
+    The model ignores the positions of the patches.
 
     Args:
-      config: config of the embeddings; `d_ff` is the number of hidden units, with ReLU.
+      config: config of the embeddings; its `d_ff` is the number of hidden units, with ReLU.
       num_classes: the number of classes, C.
     """
 
@@ -212,11 +212,11 @@ class CnnLstm(Network):
     Without a question, only the convolutional network is used.
 
     Args:
-      config: `d_model` is the width of both networks; `cell` is the question's recurrent cell.
+      config: `d_model` is the output dimension of both networks; `cell` is the recurrent cell.
       num_classes: the number of classes, C.
 
     Source: Antol et al. 2015, "VQA: Visual Question Answering", section 4 ("LSTM Q + norm I");
-    here, its image features are trained.
+    here, the image network is trained, too.
     """
 
     config: ModelConfig

@@ -13,8 +13,8 @@ ATTENTION_IMPLEMENTATIONS = ("plain", "chunked", "flash")
 TIED_EMBEDDINGS = ("all", "decoder", "none")
 DTYPES = ("float32", "bfloat16")
 MAX_NUMBER = 2**31 - 1
-MAX_LAYERS = 1000  # depth of the deepest Transformer, arXiv:2203.00555; each layer is traced
-# Size of an axis; in a program for any size, such as an exported one, it is symbolic.
+MAX_LAYERS = 1000  # depth of the deepest Transformer (arXiv:2203.00555); each layer is traced
+# The size of an axis, which is symbolic in a program for any size, such as an exported program.
 Size = int | Any
 SEEING = "captioning image_classification visual_question_answering"  # tasks with image inputs
 POSITIVE, NOT_NEGATIVE, BELOW_ONE = (1, MAX_NUMBER), (0, MAX_NUMBER), (0, 0.999_999)
@@ -51,12 +51,12 @@ FACTS = {
 
 
 class Key(NamedTuple):
-    """The metadata of a config key; its comment gives the meaning, unit and source.
+    """The metadata of a config key; a comment at the key gives the meaning, unit and source.
 
     Attributes:
       range: the minimum and maximum of a numeric key.
       facts: keys of `FACTS`.
-      choices: the allowed values, or the dotted name of an object with them; None for any value.
+      choices: the allowed values, or the dotted name of an object that lists them; None allows all.
       signs: the tasks that include the key in their score signatures.
     """
 
@@ -74,7 +74,7 @@ def key(
     choices: Any = None,
     signs: str = "",
 ) -> Any:
-    """Returns the dataclass field of a `Key`; `facts` and `signs` are separated by spaces."""
+    """Returns a dataclass field for a config key; `facts` and `signs` are space-separated names."""
     about = Key(default, range, frozenset(facts.split()), choices, frozenset(signs.split()))
     assert about.facts <= FACTS.keys(), facts
     return dataclasses.field(default=default, metadata={"key": about})
@@ -92,18 +92,18 @@ FLOAT32 = Dtypes("float32", "float32")
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """The configuration of a Transformer or its recurrent baseline: the keys of `config.model`.
+    """The configuration of a Transformer or a recurrent baseline: the keys of `config.model`.
 
-    With no encoder layers, it is a decoder-only language model; with no decoder layers, it is
-    encoder-only. Vocabulary and embedding settings of the missing side are ignored.
+    With no encoder layers, the model is a decoder-only language model; with no decoder layers, it
+    is encoder-only. Vocabulary and embedding settings of the missing side are ignored.
 
     Dropout rates are not included: they are call arguments (`layers.DropoutRates`), so that one
     compiled training step works for any rates.
 
     Raises:
-      UserError: a number is out of range, a name is not one of its choices, or embeddings are tied
+      UserError: a number is out of range, a name is not an allowed choice, or embeddings are tied
         across vocabularies of different sizes. `build.check_names` checks registered names, and
-        whether the numbers fit the architecture.
+        whether the numbers are valid for the architecture.
     """
 
     source_vocab_size: int
@@ -117,15 +117,15 @@ class ModelConfig:
     cell: str = key("lstm")
     # additive (Bahdanau et al. 2015) | multiplicative (Luong et al. 2015) | none: only final states
     recurrent_attention: str = key("additive")
-    d_model: int = key(512, POSITIVE, "recipe peers")  # width of the residual stream [3.2.2]
-    d_ff: int = key(2048, POSITIVE, "recipe peers")  # inner width of the feed-forward layers [3.3]
+    d_model: int = key(512, POSITIVE, "recipe peers")  # embedding dimension [3.2.2]
+    d_ff: int = key(2048, POSITIVE, "recipe peers")  # inner dimension of feed-forward layers [3.3]
     # must divide d_model if head_size is 0 [3.2.2]
     num_heads: int = key(8, POSITIVE, "recipe peers")
-    head_size: int = key(0, NOT_NEGATIVE)  # width of a head; 0: d_model / num_heads [3.2.2]
+    head_size: int = key(0, NOT_NEGATIVE)  # dimension of a head; 0: d_model / num_heads [3.2.2]
     # 1: multi-query (Shazeer 2019); more: grouped-query (Ainslie 2023); 0: num_heads
     num_kv_heads: int = key(0, NOT_NEGATIVE)
     talking_heads: bool = key(False)  # mix scores and weights across heads (Shazeer et al. 2020)
-    scale_scores: bool = key(True)  # by 1 / sqrt(d_k), where d_k is the head width [3.2.1]
+    scale_scores: bool = key(True)  # by 1 / sqrt(d_k), where d_k is the head dimension [3.2.1]
     # none | l2 (Henry et al. 2020) | layer (Dehghani et al. 2023)
     query_key_norm: str = key("none", choices=QUERY_KEY_NORMS)
     # [3.1]; 0 for a language model
@@ -223,7 +223,7 @@ class ModelConfig:
 
     @property
     def head_width(self) -> int:
-        """K, the width of one head: `head_size`, or d_model / num_heads if `head_size` is 0."""
+        """K, the dimension of a head: `head_size`, or d_model / num_heads if `head_size` is 0."""
         return self.head_size or self.d_model // self.num_heads
 
     @property
@@ -233,7 +233,7 @@ class ModelConfig:
 
     @property
     def dtypes(self) -> Dtypes:
-        """The dtypes `dtype` (activations) and `matmul_dtype` (operands; `dtype` if it is '')."""
+        """The activation dtype, `dtype`, and the operand dtype, `matmul_dtype` or else `dtype`."""
         return Dtypes(self.dtype, self.matmul_dtype or self.dtype)
 
     @property
@@ -259,7 +259,7 @@ def check_range(key: str, value: float, smallest: float, largest: float) -> None
 
 
 def check_value(name: str, value: Any, about: Key) -> None:
-    """Raises UserError if the value of a key is out of range, or not one of its choices."""
+    """Raises UserError if the value of a key is out of range, or is not an allowed choice."""
     if about.range is not None:
         check_range(name, value, *about.range)
     if isinstance(about.choices, tuple):
@@ -267,7 +267,7 @@ def check_value(name: str, value: Any, about: Key) -> None:
 
 
 def check_choice(key: str, value: str, choices) -> None:
-    """Raises UserError, with a list of the choices, if `value` is not one of them."""
+    """Raises UserError, which lists the choices, if `value` is not one of the choices."""
     if value not in choices:
         near = difflib.get_close_matches(value, choices)
         hint = f"; the nearest: {', '.join(near)}" if near else ""
@@ -277,7 +277,7 @@ def check_choice(key: str, value: str, choices) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class DropoutConfig:
-    """The dropout rates in `config.model`; they are call arguments, see `layers.DropoutRates`."""
+    """The dropout rates in `config.model`, passed as call arguments (`layers.DropoutRates`)."""
 
     # on embeddings plus positions [5.4]
     dropout_embedding: float = key(0.1, BELOW_ONE, "traced_above_zero start recipe peers")

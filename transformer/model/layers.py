@@ -17,7 +17,7 @@ class DropoutRates(NamedTuple):
     """The fractions of activations that are set to zero during training.
 
     Rates are traced, so that they can change without recompilation. The Python float 0.0 is known
-    at trace time: it adds no operations and needs no random numbers, see `is_off`.
+    at trace time, so it adds no operations and needs no random numbers; see `is_off`.
     """
 
     embedding: float | Float[Array, ""] = 0.0
@@ -51,15 +51,15 @@ ACTIVATIONS = Registry(
 def flatten_tokens(x: Float[Array, "*batch D"]) -> Float[Array, "N D"]:
     """Flattens the batch axes into a single axis of tokens.
 
-    The gradient of a linear map then contracts a single axis: with two, a training step takes a
-    third longer on XLA's CPU backend. Activations between linear maps also have this shape, since
+    The gradient of a linear map then contracts a single axis: with two axes, a training step takes
+    a third longer on XLA's CPU backend. Activations between linear maps also have this shape, since
     XLA would compute an activation twice if it were needed in two shapes.
     """
     return x.reshape(-1, x.shape[-1])
 
 
 class Linear(nn.Module):
-    """Computes x W, plus b if `use_bias`, where W has the shape [inputs, features]."""
+    """Computes x W, or x W + b if `use_bias`; W has the shape [inputs, features]."""
 
     features: int
     dtypes: Dtypes
@@ -81,12 +81,12 @@ class Dropout(nn.Module):
     """Zeroes a fraction of `x` and scales up the rest (Srivastava et al. 2014) [5.4].
 
     The random numbers are hashes of each element's index and the key. XLA fuses the hash into the
-    operation that consumes the result, but would write a generator's output to memory first.
+    next operation, whereas it would write the output of a random number generator to memory first.
 
     Args:
       whole: whether to zero whole vectors along the last axis. On embeddings this is word dropout
         (Sennrich et al. 2016, "Edinburgh Neural Machine Translation Systems for WMT 16").
-      rectified: whether to apply ReLU before dropout. The joint gradient needs only the result.
+      rectified: whether to apply ReLU before dropout; the combined gradient needs only the result.
     """
 
     whole: bool = False
@@ -134,10 +134,10 @@ rectify.defvjp(_rectify_forward, _rectify_backward)
 
 
 def hash_uniform(seeds: UInt32[Array, "seeds"], shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """Returns uniform numbers in [0, 1), each of which is a hash of the seeds and its flat index.
+    """Returns uniform numbers in [0, 1), which are hashes of the seeds and the flat element index.
 
-    Each seed is mixed in and followed by the 32-bit finalizer with the constants of Chris Wellons'
-    `lowbias32`. The number uses the 24 highest bits, which is the precision of float32.
+    After mixing in each seed, the 32-bit finalizer with the constants of Chris Wellons' `lowbias32`
+    is applied. A number uses the 24 highest bits of its hash, which is the precision of float32.
 
     Args:
       seeds: two or more seeds.
@@ -158,8 +158,8 @@ def hash_uniform(seeds: UInt32[Array, "seeds"], shape: tuple[int, ...]) -> Float
 class FeedForward(nn.Module):
     """Computes max(0, x W_1 + b_1) W_2 + b_2, or uses another, possibly gated, activation.
 
-    A gated activation multiplies the activated projection by a second, linear projection; with two
-    thirds of the inner width, it has the same number of parameters.
+    A gated activation multiplies the activated projection by a second, linear projection. With two
+    thirds of the inner dimension, a gated layer has as many parameters as an ungated layer.
 
     Source: Vaswani et al. 2017, equation 2; gated forms: Shazeer 2020, "GLU Variants".
     """
@@ -208,7 +208,7 @@ class Embedding(nn.Module):
 
 
 class LayerDrop(nn.Module):
-    """Randomly skips whole layers during training, the same ones for all sentences of a batch.
+    """Randomly skips whole layers during training, the same layers for all sentences of a batch.
 
     The outputs of the remaining layers are not scaled up.
 
@@ -228,8 +228,8 @@ class LayerDrop(nn.Module):
 class Residual(nn.Module):
     """The residual connection around a sub-layer: LayerNorm(x + sublayer(x)) [3.1].
 
-    With `norm_position` "pre", it is x + sublayer(LayerNorm(x)) (Xiong et al. 2020, figure 1b);
-    with "both", x + LayerNorm(sublayer(LayerNorm(x))) (Ding et al. 2021, "CogView", Sandwich-LN).
+    With `norm_position` "pre", it is x + sublayer(LayerNorm(x)) (Xiong et al. 2020, figure 1b).
+    With "both", it is x + LayerNorm(sublayer(LayerNorm(x))) (Ding et al. 2021, "CogView").
     """
 
     config: ModelConfig

@@ -13,9 +13,9 @@ from jaxtyping import Array, Float, Int, Shaped
 from transformer.model.matmul import product, product_nt, product_tn
 
 # Maximum number of float32 logits that a device holds at a time for each run, keyed by platform. On
-# a CPU it is 8 MiB: larger chunks do not fit in its cache, and with smaller ones, the gradient of
-# the whole table, which each chunk updates, is read and written more often. An accelerator has no
-# such cache: 256 MiB are 12 chunks for a batch of 25,000 tokens and 32,000 subwords.
+# a CPU, they take 8 MiB: larger chunks do not fit in the CPU cache, and smaller chunks more often
+# read and write the gradient of the whole table, which each chunk updates. On an accelerator, they
+# take 256 MiB, which splits a batch of 25,000 tokens and 32,000 subwords into 12 chunks.
 CHUNK_LOGITS = {"cpu": 2**21, "gpu": 2**26, "tpu": 2**26}
 ROWS_AXES = ("data", "fsdp")  # mesh axes over which a batch is sharded
 
@@ -34,10 +34,10 @@ class TokenSums(NamedTuple):
 
 
 def r_drop(log_probs: Float[Array, "2 *N V"], _: Array) -> tuple[Array, Array]:
-    """Returns half of KL(p || q) and half of KL(q || p) for passes p and q, and their gradients.
+    """Returns half of KL(p || q) and half of KL(q || p) for passes p and q, and logit gradients.
 
-    The gradient is half of that of KL(p || q) + KL(q || p) for the logits of each pass. The mean
-    over both passes is half of the loss of Liang et al., on the scale of one pass:
+    For the logits of each pass, the gradient is half the gradient of KL(p || q) + KL(q || p). The
+    loss is the mean over both passes, which is half the loss of Liang et al.:
 
         (loss(p) + loss(q)) / 2 + weight / 4 * (KL(p || q) + KL(q || p))
 
@@ -55,7 +55,7 @@ def r_drop(log_probs: Float[Array, "2 *N V"], _: Array) -> tuple[Array, Array]:
 
 # Auxiliary losses, keyed by the name of their weight in `config.train`: (function, minimum P). The
 # function maps log-probabilities and logsumexp of the logits [P, ..., V], for P passes over a
-# batch, to values to average over the passes, and to their gradient with respect to the logits.
+# batch, to values to average over the passes, and to the gradient of the values for the logits.
 TERMS: dict[str, tuple[Callable[..., tuple[Array, Array]], int]] = {"r_drop": (r_drop, 2)}
 CROSS_ENTROPY: Mapping[str, Any] = {}  # no auxiliary losses
 
@@ -68,19 +68,19 @@ def cross_entropy(
     smoothing: float | Float[Array, ""],
     terms: Mapping[str, Any] = CROSS_ENTROPY,
 ) -> TokenSums:
-    """Returns the sums of the label-smoothed loss, with logits = features table^T.
+    """Returns the sums of the label-smoothed loss, where logits = features table^T.
 
     The target distribution gives the label a probability of 1 - smoothing, and distributes
     smoothing uniformly over all V tokens, including the label (Szegedy et al. 2016, section 7). The
     loss is then
 
         loss = (1 - smoothing) * (logsumexp(logits) - logits[label])
-             + smoothing * (logsumexp(logits) - mean(logits)),
+             + smoothing * (logsumexp(logits) - mean(logits)).
 
-    which needs no one-hot array. Only `loss` is differentiable.
+    This formula needs no one-hot array. Only `loss` is differentiable.
 
-    The logits are by far the largest array of a batch. Therefore, they and their gradient are
-    computed for a few target positions at a time; on a CPU, padding is skipped.
+    The logits are by far the largest array of a batch. Therefore, the logits and their gradient are
+    computed for a few target positions at a time. On a CPU, padding is skipped.
 
     If the mesh of the traced program has the axes `ROWS_AXES`, each device processes its own shard
     of the batch, and the sums and the gradient of the table are reduced once, after the last chunk.
@@ -90,7 +90,7 @@ def cross_entropy(
       weights: 1 for tokens in the loss, 0 for padding.
       smoothing: the label smoothing factor, in [0, 1).
       terms: the weights of auxiliary losses, keyed as in TERMS. The sums are averaged over the
-        passes that these losses need, see `repeat_rows`.
+        passes that these losses need; see `repeat_rows`.
     """
     weights = weights / count_passes(terms)
     loss, (nll, correct) = _chunked_loss(features, table, labels, weights, smoothing, terms)
@@ -151,7 +151,7 @@ def class_cross_entropy(
 
 
 def _by_pass(x: Shaped[Array, "B ..."], passes: int) -> Shaped[Array, "P b ..."]:
-    """Splits the passes, adjacent rows of a batch, into a leading axis; see `repeat_rows`."""
+    """Moves the passes, which are adjacent rows of a batch, to a first axis; see `repeat_rows`."""
     return jnp.moveaxis(x.reshape(-1, passes, *x.shape[1:]), 1, 0)
 
 
@@ -170,7 +170,7 @@ def _forward(*arguments):
 
 
 def _on_own_rows(work: Callable) -> Callable:
-    """Applies `work` to the batch shard of each device, and sums the first results over devices."""
+    """Applies `work` to each device's batch shard, and sums the first result over all devices."""
     if not set(ROWS_AXES) <= set(jax.sharding.get_abstract_mesh().axis_names):
         return work
 
@@ -189,7 +189,7 @@ def _on_own_rows(work: Callable) -> Callable:
 
 
 def _row_nll(features, table, labels, weights, smoothing, terms):
-    """Returns an empty tuple instead of sums, and the negative log-likelihood of each sequence."""
+    """Returns ((), the negative log-likelihood of each sequence); there are no sums."""
     chunks = _cut(features, table, labels, weights, terms)
 
     def body(i, nll):
@@ -201,7 +201,7 @@ def _row_nll(features, table, labels, weights, smoothing, terms):
 
 
 def _sums(features, table, labels, weights, smoothing, terms):
-    """Returns (loss, nll, correct), and None instead of values per sequence."""
+    """Returns ((loss, nll, correct), None); there are no values per sequence."""
     chunks = _cut(features, table, labels, weights, terms)
 
     def body(i, sums):
@@ -249,7 +249,7 @@ class _Chunks(NamedTuple):
 
     Attributes:
       turns: the number of chunks to compute.
-      places: the index in the chunks of each position of the batch; None if the order is unchanged.
+      places: each batch position's index in the flattened chunks; None if the order is unchanged.
     """
 
     features: Float[Array, "chunks P N D"]
@@ -274,7 +274,7 @@ def _cut(features, table, labels, weights, terms):
     """Splits the positions of a batch into chunks.
 
     On a CPU, padding is moved to the end, and chunks with only padding are skipped. On an
-    accelerator, all chunks are computed: otherwise the host would wait for their number.
+    accelerator, all chunks are computed: counting them first would make the host wait.
     """
     passes, backend = count_passes(terms), jax.default_backend()
     total = labels.size // passes

@@ -28,7 +28,7 @@ def segment_mask(queries: Int[Array, "B L"], keys: Int[Array, "B M"]) -> Bool[Ar
     Several short documents can then be packed into one sequence and remain independent.
 
     Args:
-      queries, keys: segment number of each token, equal within a document.
+      queries, keys: segment number of each token, which is the same within a document.
     """
     return (queries[:, :, None] == keys[:, None, :])[:, None]
 
@@ -58,9 +58,9 @@ class AttentionPattern:
     Attributes:
       is_key: True at tokens, False at padding.
       query_positions, key_positions: positions, counted from zero.
-      bias: (query positions, key positions) -> the bias of `AttentionInputs`; it must be a pytree
-        if the pattern is used as one.
-      segments: the segment numbers of the tokens in self-attention, see `segment_mask`, or None.
+      bias: a function (query positions, key positions) -> `AttentionInputs.bias`; it must be a
+        pytree if the pattern is used as a pytree.
+      segments: the segment numbers of the tokens in self-attention (see `segment_mask`), or None.
       look_ahead: whether the mask is causal: a query may attend only up to its own position.
     """
 

@@ -2,11 +2,11 @@
 
 Some CPUs multiply bfloat16 several times as fast as float32: those with AMX, such as Intel Xeons
 since Sapphire Rapids. XLA's CPU backend uses AMX for x y if both operands are row-major. It
-converts other bfloat16 products, such as those with a transposed operand in a gradient, to float32
-first, which is slower than not using bfloat16. Here, an operand is therefore transposed in memory,
-in a way that XLA does not undo.
+converts the operands of other bfloat16 products, such as those with a transposed operand in a
+gradient, to float32 first, which is slower than using float32. Here, an operand is therefore
+transposed in memory, in a way that XLA does not undo.
 
-For many small matrices, such as those of attention, XLA's CPU backend is fast only if they are
+For many small matrices, as in attention, XLA's CPU backend is fast only if the matrices are
 row-major, even in float32. Gradients are therefore computed from row-major matrices.
 
 The implementation is chosen at trace time, for the default backend of this process.
@@ -29,7 +29,7 @@ def linear(
 ) -> Float[Array, "N M"]:
     """Returns x @ kernel in dtype `result`, with both operands cast to dtype `factors`.
 
-    The operands of the gradients are cast in the same way.
+    The backward pass casts the operands of its products in the same way.
     """
     if factors == result and not _is_by_rows(jnp.dtype(factors)):
         return x.astype(factors) @ jnp.asarray(kernel, factors)
@@ -41,7 +41,7 @@ def product(x: Float[Array, "N K"], y: Float[Array, "K M"]) -> Float[Array, "N M
     if not _is_by_rows(x.dtype):
         return jnp.matmul(x, y, preferred_element_type=jnp.float32)
     # Without barriers, XLA might fuse a transposition of an operand or of the result into the
-    # product after choosing its instructions, which it could then not compute.
+    # product after it has chosen instructions that cannot compute the fused product.
     x, y = jax.lax.optimization_barrier((x, y))
     return jax.lax.optimization_barrier(jnp.matmul(x, y, preferred_element_type=jnp.float32))
 
@@ -128,7 +128,7 @@ def _weighted_sums_backward(factors, d_heads):
 
 
 def _is_short(x: Float[Array, "B H L K"], y: Float[Array, "B H K M"]) -> bool:
-    """Returns whether x y is smaller than x and y together, so that it is transposed instead."""
+    """Returns whether x y has fewer elements than x and y, and is thus cheaper to transpose."""
     return x.shape[-2] * y.shape[-1] < (x.shape[-2] + y.shape[-1]) * x.shape[-1]
 
 
@@ -150,8 +150,8 @@ _weighted_sums.defvjp(lambda w, v: (jnp.matmul(w, v), (w, v)), _weighted_sums_ba
 def row_means(x: Float[Array, "*batch D"]) -> Float[Array, "*batch 1"]:
     """Returns the means over the last axis.
 
-    On a CPU, they are computed as a product: otherwise XLA would store each mean once per element.
-    The product also has full precision on the other platforms of an exported program.
+    On a CPU, they are computed as a matrix product: otherwise XLA would store each mean once per
+    element. The product has full precision on the other platforms of an exported program, too.
     """
     if not _is_for_cpu():
         return x.mean(-1, keepdims=True)

@@ -139,11 +139,11 @@ class DecoderLayer(nn.Module):
 
 @flax.struct.dataclass
 class LayerKVCache:
-    """Keys and values of one decoder layer: those of past steps, and those of the source if any.
+    """The keys and values of a decoder layer for past steps and, with an encoder, for the source.
 
     The P hypotheses of a step use P slots, after the slots of the previous step. Heads come before
     positions, and positions are the last axis of keys, because attention products read this layout
-    fastest; XLA would copy the whole cache in each step to transpose or reshape it. With
+    fastest. With another layout, XLA would copy the whole cache in each step to transpose it. With
     `scan_layers`, all layers are stacked on a leading axis.
     """
 
@@ -155,7 +155,7 @@ class LayerKVCache:
     def write(
         self, keys: Float[Array, "B P G K"], values: Float[Array, "B P G K"], slot: Int[Array, ""]
     ) -> "LayerKVCache":
-        """Returns the cache with the keys and values of a step written from `slot` on."""
+        """Returns the cache after writing a step's keys and values to the slots from `slot` on."""
         update = jax.lax.dynamic_update_slice_in_dim
         return dataclasses.replace(
             self,
@@ -184,7 +184,7 @@ def pad_axis(x: Float[Array, "..."] | Int[Array, "..."], axis: int, count: int) 
 
 
 def make_layers(layer: type[nn.Module], depth: int, config: ModelConfig) -> Any:
-    """Returns the layers of a stack: one module per layer, or one with stacked parameters.
+    """Returns the layers of a stack: one module per layer, or a single module for `scan_layers`.
 
     With `share_layers`, all layers are the same module (Dehghani et al. 2019, "Universal
     Transformers", without its time encoding and halting; Lan et al. 2020, "ALBERT", section 3.1).
@@ -216,9 +216,9 @@ def run_layers(
 ) -> tuple[Float[Array, "B L D"], Any]:
     """Returns the output of the last layer, and the additional outputs of all layers.
 
-    With `scan_layers`, one compiled layer runs `depth` times, over parameters and `each` stacked on
-    a leading axis. With `remat`, activations are recomputed in the backward pass instead of being
-    stored (Chen et al. 2016).
+    With `scan_layers`, one compiled layer runs `depth` times; its parameters and `each` are stacked
+    on a leading axis. With `remat`, activations are recomputed in the backward pass instead of
+    being stored (Chen et al. 2016).
 
     Args:
       run: (layer, x, item of `each`) -> (x, additional output).
@@ -228,7 +228,7 @@ def run_layers(
         run = nn.remat(run, prevent_cse=not config.scan_layers)
     if not config.scan_layers:
         run = nn.jit(run)  # traced once for all layers
-        # Each untraced call would compile a program. `nn.jit` is kept for its random keys.
+        # Outside a trace, each call would compile a program. `nn.jit` still derives random keys.
         in_program = isinstance(x, Tracer)
         results = []
         with contextlib.nullcontext() if in_program else jax.disable_jit():
@@ -263,7 +263,7 @@ def sown_by_kind(intermediates: Mapping[str, Any], name: str) -> dict[str, list[
 
 
 def unit_gates(config: ModelConfig) -> dict[str, Float[Array, "layers H"]]:
-    """Returns gates of 1, which have no effect, for all heads, keyed by kind of attention.
+    """Returns gates that are all 1 (no effect) for the heads of each kind of attention.
 
     The kinds are "encoder_self", "decoder_self" and "cross", if the model has them. Shared layers
     share their gates, and count as one layer.
@@ -285,12 +285,12 @@ def unit_gates(config: ModelConfig) -> dict[str, Float[Array, "layers H"]]:
 def gate_variables(
     gates: Mapping[str, Float[Array, "layers *B H"]], config: ModelConfig, part: str = ""
 ) -> dict[str, Any]:
-    """Returns the variable collection `gates`, which multiplies the outputs of a model's heads.
+    """Returns the variable collection `gates`, by which the head outputs are multiplied.
 
     Args:
-      gates: keyed by kind of attention, see `unit_gates`; heads of missing kinds are not gated. An
-        optional axis before the heads is the batch axis, for separate gates per sequence.
-      part: name of the Transformer within the model; '' if it is the whole model.
+      gates: keyed by kind of attention (see `unit_gates`); heads of missing kinds are not gated. An
+        optional batch axis before the head axis gives each sequence separate gates.
+      part: name of the Transformer module within the model; '' if it is the whole model.
     """
     collection: dict[str, Any] = {}
     for kind, by_layer in gates.items():

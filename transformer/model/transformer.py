@@ -45,7 +45,7 @@ class Transformer(Architecture):
     With no encoder layers, it is a decoder-only language model (Radford et al. 2018, "GPT"); with
     no decoder layers, it is encoder-only (Devlin et al. 2019, "BERT").
 
-    The variables `gates` multiply head outputs; 0 ablates a head, see `stack.gate_variables`.
+    The variables `gates` multiply the outputs of attention heads; see `stack.gate_variables`.
 
     Source: Vaswani et al. 2017, figure 1.
     """
@@ -145,8 +145,8 @@ class Transformer(Architecture):
     ) -> tuple[Float[Array, "B P V"], "KVCache"]:
         """See `Architecture`.
 
-        The hypotheses of a sentence take the place of the target positions in `decode`: their
-        queries share one set of keys, with a separate mask for each hypothesis.
+        The hypotheses of a sentence take the place of the target positions in `decode`: the queries
+        of all hypotheses share one set of keys, with a separate mask for each hypothesis.
         """
         beam_size, steps = cache.back_pointers.shape[1:]
         slots = jnp.broadcast_to(jnp.arange(beam_size, dtype=jnp.int32), tokens.shape)
@@ -179,7 +179,7 @@ class Transformer(Architecture):
     def output_factors(
         self, features: Float[Array, "B L D"]
     ) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
-        """See `Architecture`; an output bias is an extra matrix column, multiplied by ones."""
+        """See `Architecture`; for an output bias, ones and a matrix column are appended."""
         features, table = super().output_factors(features)
         if not self.config.output_bias:
             return features, table
@@ -236,9 +236,9 @@ class Transformer(Architecture):
         segments=None,
         look_ahead=False,
     ) -> AttentionInputs | AttentionPattern:
-        """Returns the inputs of plain attention, or the pattern of chunked or flash attention.
+        """Returns an `AttentionPattern` for chunked or flash attention, or else `AttentionInputs`.
 
-        Only plain attention can initialise parameters and return attention weights.
+        `AttentionInputs` are also used to initialise parameters and to return attention weights.
         """
         pattern = AttentionPattern(
             is_key, query_positions, key_positions, encoding.bias, segments, look_ahead
@@ -253,7 +253,7 @@ class Transformer(Architecture):
 
 
 def segment_starts(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
-    """Returns the start position, from zero, of the segment of each token in its sequence.
+    """Returns, for each token, the zero-based position at which the token's segment starts.
 
     Args:
       segments: segment numbers; the tokens of a segment are adjacent.

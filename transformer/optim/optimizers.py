@@ -16,8 +16,8 @@ from optax.contrib import MuonDimensionNumbers, scale_by_muon
 from transformer.optim import OptimizerConfig
 
 MUON_RMS = 0.2  # about the RMS of Adam's updates (Liu et al. 2025, "Muon is Scalable", 2.2)
-# Parts of the names of two-axis parameters without weight decay: biases of attention scores,
-# weights of single units, and mixtures of attention heads, which are initialised to the identity.
+# Name components of two-axis parameters that are not decayed: attention score biases, peephole
+# weights (one per unit), and talking-heads mixtures, which are initialised to the identity.
 NOT_DECAYED = frozenset({"relative_bias", "grid_bias", "peepholes", "talk_scores", "talk_weights"})
 
 
@@ -26,11 +26,11 @@ def make_optimizer(
     stacked: Collection[str] = (),
     factor: Callable[[str], float] = lambda name: 1.0,
 ) -> optax.GradientTransformationExtraArgs:
-    """Returns an optimizer whose `update` takes `learning_rate` and `weight_decay` as keywords.
+    """Returns an optimizer with `learning_rate` and `weight_decay` as arguments of `update`.
 
     Args:
       config: all optimizers except "adam" use weight decay. With gradient accumulation, `update`
-        also takes `weight` and `due`, see `_gathering`.
+        also takes `weight` and `due`; see `_gathering`.
       stacked: names of modules whose parameters have a leading layer axis.
       factor: returns the learning rate factor for a parameter name such as
         "encoder_layers_0/norm/scale".
@@ -64,8 +64,8 @@ def _gathering(
 ) -> optax.GradientTransformationExtraArgs:
     """Accumulates gradients, and averages them over the tokens since the last update.
 
-    Several batches then give the same update as one batch with all their sequences, even if they
-    have different numbers of tokens. `update` takes the mean gradient of a batch, and also:
+    Several batches then result in the same update as one batch with all of the sequences, even if
+    the batch sizes in tokens differ. `update` takes the mean gradient of a batch, and also:
 
       weight: number of tokens in the batch; 0 ignores the batch and its gradient.
       due: number of the update to apply now, unless there are no tokens or an earlier call has
@@ -138,10 +138,10 @@ def _descend(
 def make_direction(
     config: OptimizerConfig, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-    """Returns the transformation of gradients into update directions, which are subtracted.
+    """Returns the transformation from gradients to update directions, which are subtracted.
 
-    "adam" and "adamw" share one direction (Kingma and Ba 2015, algorithm 1); "lion" is algorithm 2
-    of Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"; see `_muon`, `_adafactor`.
+    "adam" and "adamw" share one direction (Kingma and Ba 2015, algorithm 1). "lion" is algorithm 2
+    of Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms".
     """
     if config.name == "adafactor":
         return _adafactor(stacked)
@@ -152,7 +152,7 @@ def make_direction(
 
 
 def count_own_axes(path: Any, param: Any, stacked: Collection[str]) -> int:
-    """Returns the number of axes of a parameter, without the layer axis if it has one."""
+    """Returns the number of axes of a parameter, not counting the layer axis of stacked modules."""
     return param.ndim - any(key.key in stacked for key in path)
 
 
@@ -163,10 +163,10 @@ def _muon(
 
     The matrices are kernels of shape [inputs, outputs]; heads, or the gates of a recurrent cell,
     are concatenated along the outputs. Other parameters are vectors, embedding and position tables,
-    and classifier outputs. The direction of a matrix is approximately U V^T of the singular value
-    decomposition of Nesterov's momentum, times 0.2 sqrt(max(inputs, outputs)). Its RMS matches that
-    of Adam's directions, so it uses the same learning rates and decay. Unlike in Jordan et al., the
-    momentum has the bias correction of Dozat 2016: at first, the newest gradient counts more.
+    and classifier outputs. The update for a matrix is the orthogonalised Nesterov momentum (about
+    U V^T if the momentum is U S V^T), times 0.2 sqrt(max(inputs, outputs)). The RMS of updates then
+    matches Adam, so the same learning rates and decay apply. Unlike in Jordan et al., the momentum
+    has the bias correction of Dozat 2016: at first, the newest gradient counts more.
 
     Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; Liu et
     al. 2025, "Muon is Scalable for LLM Training", equation 4.
@@ -211,10 +211,10 @@ def by_shape(direct: optax.GradientTransformation) -> optax.GradientTransformati
 
 
 def stack_by_shape(tree: Any) -> dict[str, Array]:
-    """Stacks all arrays of the same shape along a new first axis, in their order.
+    """Stacks all arrays of the same shape along a new first axis, in tree order.
 
-    A model has few parameter shapes, and XLA compiles an optimizer's operations once per array.
-    Concatenated into one vector, parameters could not be sharded along the axes of matrix products.
+    A model has few parameter shapes, and XLA compiles an optimizer's operations once per array. If
+    parameters were one vector, they could not be sharded along the axes of matrix products.
     """
     groups: dict[str, list[Array]] = {}
     for x in jax.tree.leaves(tree):
@@ -244,7 +244,7 @@ def _adafactor(stacked: Collection[str]) -> optax.GradientTransformation:
     """Adafactor without momentum, with factored second moments and relative step sizes.
 
     The second moment of an entry is its row moment times its column moment, divided by the mean row
-    moment. A direction is clipped to an RMS of 1, and multiplied by the RMS of the parameter.
+    moment. An update is clipped to an RMS of 1, and multiplied by the RMS of the parameter.
 
     Source: Shazeer and Stern 2018, "Adafactor", algorithms 4 and 5 with the constants of algorithm
     6.
@@ -274,8 +274,8 @@ def _adafactor(stacked: Collection[str]) -> optax.GradientTransformation:
 
         def direct(path, g, row, column, param):
             if is_matrix(path, g):
-                # Two factors, because the product of two small moments could be zero; so could the
-                # row factor if only other rows have gradients, and these are large.
+                # There are two factors, since the product of two small moments could be zero. The
+                # row factor could be zero, too, if only other rows have gradients that are large.
                 row = jnp.maximum(row / row.mean(-1, keepdims=True), tiny)[..., None]
                 g = g * jax.lax.rsqrt(column)[..., None, :]
             direction = g * jax.lax.rsqrt(row)

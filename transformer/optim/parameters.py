@@ -1,8 +1,8 @@
 """Parameter names, and patterns that select frozen parameters and learning rates.
 
 A name is a path such as "encoder_layers_0/feed_forward/inner/kernel". A pattern is a regular
-expression, searched anywhere in a name: "embedding" matches every embedding table,
-"^encoder_layers_0/" one layer, and "^(?!output/)" all modules except `output`.
+expression that may match anywhere in a name: "embedding" matches all embedding tables,
+"^encoder_layers_0/" matches one layer, and "^(?!output/)" matches all modules except `output`.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class ParameterRules:
-    """Rules for which parameters are trained, and for their learning rate factors.
+    """Rules that select frozen parameters, and set learning rate factors for parameters.
 
     Attributes:
       freeze: pattern of frozen parameters; '' freezes none.
@@ -51,10 +51,10 @@ class ParameterRules:
         return next((factor for pattern, factor in self.factors if re.search(pattern, name)), 1.0)
 
     def split(self, tree: Any) -> tuple[Any, Any]:
-        """Returns two trees, of the trained and of the frozen leaves, with None for other leaves.
+        """Returns a tree with the trained leaves and a tree with the frozen leaves.
 
-        None is a pytree node without leaves, so gradients and optimizer states of the first tree
-        contain nothing for frozen leaves. `merge` is the inverse.
+        The other leaves of each tree are None, which is a pytree node without leaves. Gradients and
+        optimizer states thus contain nothing for frozen leaves. `merge` is the inverse.
         """
         leaves, structure = jax.tree.flatten(tree)
         frozen = list(map(self.is_frozen, named_leaves(tree)))
@@ -74,8 +74,8 @@ def rules_of(train: Any, shapes: Callable[[], Any] | None = None) -> ParameterRu
     """Returns the validated parameter rules of a training config.
 
     Args:
-      train: config with `freeze` and `learning_rate_factors`, see `ParameterRules`.
-      shapes: returns the parameter tree that the rules apply to, if it is known.
+      train: config with `freeze` and `learning_rate_factors`; see `ParameterRules`.
+      shapes: returns the parameter tree; without it, patterns are not matched with names.
 
     Raises:
       UserError: a pattern is not a regular expression or matches no parameter, `freeze` matches all

@@ -1,9 +1,9 @@
 """Learning rate schedules [5.3].
 
-A schedule returns factors; the learning rate of an update is their minimum times `learning_rate`.
-`learning_rate` is traced, so that runs that differ only in it share one compiled step. For logging,
-the rate is computed with NumPy (`xp`), since JAX would compile each operation. This module does not
-import Optax, which would take longer than validating a config.
+A schedule returns factors. The learning rate of an update is the minimum factor times
+`learning_rate`, which is traced, so that runs with different rates share one compiled step. For
+logging, the rate is computed with NumPy (`xp`), since JAX would compile each operation. This module
+does not import Optax, since the import would take longer than validating a config.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def noam(xp, step, hparams, d_model):
 def inverse_sqrt(xp, step, hparams, d_model):
     """Linear warmup to the peak, then decay with the inverse square root of the step.
 
-    The shape is that of `noam`, scaled to the peak, as in fairseq's `inverse_sqrt`.
+    This is `noam`, scaled to the given peak, as in fairseq's `inverse_sqrt`.
     """
     warmup = xp.maximum(hparams["warmup_steps"], 1.0)
     return step / warmup, xp.sqrt(warmup / step)
@@ -57,7 +57,7 @@ def linear(xp, step, hparams, d_model):
 def wsd(xp, step, hparams, d_model):
     """Warmup-stable-decay: linear warmup, a constant rate, then decay to zero at `total_steps`.
 
-    Over the last `decay_fraction` of the steps, the factor is 1 - sqrt(x), for x from 0 to 1.
+    Over the last `decay_fraction` of the steps, the factor is 1 - sqrt(x) as x grows from 0 to 1.
 
     Source: Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
     Durations", equation 1 and section 3.
@@ -92,8 +92,8 @@ def learning_rate(
 
     Args:
       update: number of the update, from one; for a Python number, the result is a NumPy array.
-      hparams: "learning_rate" (noam: a factor; other schedules: the peak), "warmup_steps" and, for
-        cosine, linear and wsd, "total_steps", in updates; for wsd also "decay_fraction".
+      hparams: "learning_rate" (noam: a factor; other schedules: the peak), "warmup_steps" and
+        "total_steps" (for cosine, linear and wsd) in updates, and "decay_fraction" (for wsd).
     """
     xp = jnp if isinstance(update, jax.Array) else np
     step = xp.asarray(update, xp.float32)

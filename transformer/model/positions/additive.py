@@ -31,7 +31,7 @@ class Sinusoids(NoPositions):
 
 
 class SinusoidalPositions(Sinusoids):
-    """Interleaved sines and cosines: dimension 2i is a sine, 2i + 1 the cosine of the same angle.
+    """Interleaved sinusoids: dimension 2i is the sine of an angle, and 2i + 1 is its cosine.
 
     The encoding is defined for any position, but may not generalise beyond the training length.
 
@@ -48,9 +48,9 @@ class SplitPositions(Sinusoids):
     """Sinusoidal encoding with all sines first, and then all cosines.
 
     tensor2tensor, fairseq and many tutorials use this order. The first two also divide the exponent
-    by d_model/2 - 1 instead of d_model/2, which stretches the wavelengths a little; here the
-    wavelengths are the paper's, so the encoding is a permutation of `sinusoidal`. Every use of the
-    embeddings is followed by a projection, so a model can learn the same function with either.
+    by d_model/2 - 1 instead of d_model/2, which stretches the wavelengths a little. Here, they are
+    as in the paper, so the encoding is a permutation of `sinusoidal`. A projection always follows
+    the embeddings, so a model can learn the same function with either encoding.
     """
 
     def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]):

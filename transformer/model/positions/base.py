@@ -1,10 +1,10 @@
 """The interface of positional encodings [3.5].
 
-There are five hooks, and an encoding overrides those that it needs. Two are called once per stack:
-`add` changes the embeddings, and `bias` is added to the attention scores of every layer. Three are
-called in each layer, with parameters of that layer: `rotate` changes queries and keys, `score` adds
-a term that depends on query and distance to the scores, and `value_bias` adds a term that depends
-on the distances to the weighted values ("relative values").
+There are five hooks, of which an encoding overrides the ones it needs. Two are called once per
+stack: `add` changes the embeddings, and `bias` is added to the attention scores of every layer.
+Three are called in each layer, with parameters of the layer: `rotate` changes queries and keys,
+`score` returns a term for the scores that depends on query and distance, and `value_bias` returns a
+term for the weighted values that depends on the distances ("relative values").
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ LAYER_HOOKS = ("rotate", "score", "value_bias")
 
 
 class NoPositions(nn.Module):
-    """A no-op in all hooks: the model sees a bag of words, apart from the effect of its masks.
+    """The base class of encodings, with no-op hooks: apart from masks, models see a bag of words.
 
     Args:
       config: the model config.
@@ -49,10 +49,10 @@ class NoPositions(nn.Module):
     def add(
         self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]
     ) -> Float[Array, "B L D"]:
-        """Returns embeddings with encoded positions, which are counted from zero.
+        """Returns the embeddings with encoded positions.
 
         Args:
-          positions: shared by all sequences of a batch, or separate for each sequence.
+          positions: zero-based, and either shared by all sequences of a batch or separate for each.
         """
         return embeddings
 
@@ -90,7 +90,7 @@ class NoPositions(nn.Module):
 def use_hooks(encoding: NoPositions, hooks: Sequence[str] = (*STACK_HOOKS, *LAYER_HOOKS)) -> None:
     """Calls the given hooks of an encoding with one query and one key.
 
-    As the `method` of `init`, it initialises all parameters, including those of `nn.compact` hooks.
+    Passed as `method` to `init`, it initialises all parameters, also those of `nn.compact` hooks.
     """
     config, here = encoding.config, jnp.arange(1)
     heads = jnp.zeros((1, 1, config.num_heads, config.head_width))

@@ -39,8 +39,8 @@ class SumOfPositions(NoPositions):
 
     Args:
       names: keys of REGISTRY, joined by `+`.
-      hooks: the hooks to use, STACK_HOOKS or LAYER_HOOKS; encodings that override none are left
-        out.
+      hooks: the hooks to use, STACK_HOOKS or LAYER_HOOKS; encodings that override none of these
+        hooks are left out.
     """
 
     names: str = "none"
@@ -108,7 +108,7 @@ def max_positions(config: ModelConfig) -> int | None:
 
 
 def check_length(length: Size, config: ModelConfig) -> None:
-    """Raises UserError if `length` tokens exceed the size of a learned table of positions."""
+    """Raises UserError if `length` tokens exceed the size of a learned position table."""
     limit = max_positions(config)
     if limit is not None and length > limit:
         raise UserError(
@@ -118,7 +118,7 @@ def check_length(length: Size, config: ModelConfig) -> None:
 
 
 def check_encodings(config: ModelConfig) -> None:
-    """Raises UserError if a name is unknown or repeated, or an encoding does not fit the model."""
+    """Raises UserError if a name is unknown or repeated, or not valid for the model config."""
     used = used_encodings(config)
     fields = {
         "positions": config.positions,

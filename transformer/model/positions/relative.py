@@ -16,12 +16,12 @@ from transformer.model.positions.base import NoPositions
 class RelativeBias(NoPositions):
     """A learned score bias for each head and distance bucket.
 
-    Each short distance has its own bucket; longer ones share buckets of logarithmically increasing
-    width up to `bias_distance`, and all distances beyond it share the last bucket. Keys on both
-    sides use half of the buckets each. All layers of a stack share the table.
+    Each short distance has its own bucket. Longer distances share buckets of logarithmically
+    increasing width, and distances above `bias_distance` share the last bucket. If queries attend
+    to both sides, each side has half of the buckets. All layers of a stack share the table.
 
-    Source: Raffel et al. 2020, "T5", section 2.1. T5 does not divide scores by sqrt(K); here the
-    scaling does not depend on the encoding.
+    Source: Raffel et al. 2020, "T5", section 2.1. T5 does not divide scores by sqrt(K), whereas
+    here the scaling does not depend on the encoding.
     """
 
     @classmethod
@@ -48,10 +48,10 @@ class RelativeBias(NoPositions):
 
 
 class RelativeShaw(NoPositions):
-    """Adds a learned vector for each distance to the keys, and another one to the values.
+    """For each distance, adds a learned vector to the keys, and another vector to the values.
 
-    Distances are clipped at `shaw_distance`, so all longer ones on the same side share one vector.
-    Each layer has its own tables, which are shared by its heads.
+    Distances are clipped at `shaw_distance`, so longer distances on the same side share a vector.
+    Each layer has its own tables, which all heads of the layer share.
 
     Source: Shaw et al. 2018, equations 3, 4 and section 3.2.
     """
@@ -92,10 +92,10 @@ class Alibi(NoPositions):
 def distance_buckets(
     distances: Int[Array, "L M"], buckets: int, furthest: int, bidirectional: bool
 ) -> Int[Array, "L M"]:
-    """Returns the bucket index, from zero, of each distance (key position minus query position).
+    """Returns the zero-based bucket index of each distance (key position minus query position).
 
-    Of the n buckets on each side, the first n // 2 contain one distance each. The others widen
-    geometrically; the last one starts slightly before `furthest` and has all longer distances.
+    Of the n buckets on each side, the first n // 2 contain one distance each. The other buckets
+    widen geometrically; the last starts slightly before `furthest` and has all longer distances.
 
     Source: Raffel et al. 2020, section 2.1.
     """
@@ -127,7 +127,7 @@ class RotaryPositions(NoPositions):
     """Rotates dimensions 2i and 2i + 1 of queries and keys by pos * 10000^(-2i / K) radians.
 
     A score therefore depends on positions only through the distance between query and key. The
-    encoding is defined for any distance, but training covers only the angles up to its length.
+    encoding is defined for any distance, but training covers only distances within a text.
 
     Source: Su et al. 2021, "RoFormer", equation 34.
     """
@@ -147,7 +147,7 @@ class RotaryPositions(NoPositions):
 def rotate_pairs(
     heads: Float[Array, "B L H K"], angles: Float[Array, "L pairs"]
 ) -> Float[Array, "B L H K"]:
-    """Rotates dimensions 2i and 2i + 1 of the heads by angle i of their positions."""
+    """Rotates dimensions 2i and 2i + 1 of the heads by the i-th angle of each position."""
     sine, cosine = (_compute_once(f(angles))[:, None] for f in (jnp.sin, jnp.cos))
     even, odd = heads[..., 0::2], heads[..., 1::2]
     rotated = jnp.stack([even * cosine - odd * sine, even * sine + odd * cosine], axis=-1)
@@ -157,7 +157,7 @@ def rotate_pairs(
 def _compute_once(table: Float[Array, "L pairs"]) -> Float[Array, "L pairs"]:
     """Returns the table as an array that XLA computes only once for all layers.
 
-    Otherwise XLA's CPU backend recomputes it for each element of the heads, which takes 4% of a
-    training step. XLA does not fuse matrix products; the product with the identity is exact.
+    Otherwise XLA's CPU backend recomputes the table for each element of the heads, which takes 4%
+    of a training step. XLA does not fuse the (exact) matrix product with the identity.
     """
     return jnp.matmul(table, jnp.eye(table.shape[-1]), precision="highest")

@@ -24,14 +24,14 @@ class EncoderMemory:
 
 
 class AdditiveAttention(nn.Module):
-    """Additive attention, computed before each decoder step from the previous state.
+    """Additive attention, which is computed from the previous state before each decoder step.
 
     The score of a source position is v^T tanh(W s + U h), where s is the first layer's previous
-    output and h the encoder output; the context is a second input of the first layer's cell. Logits
-    use a maxout over pairs in a projection of the state, the last token and the context.
+    output and h is the encoder output. The context is a second input of the first layer's cell. The
+    logits use a maxout (over pairs) of a projection of the state, the last token and the context.
 
-    Unlike in the source, there can be more than one layer, and cells other than the GRU, and the
-    logits use the top layer's state after the step, not before it.
+    Unlike in the paper, there can be several layers and cells other than the GRU, and the logits
+    use the top layer's state after the step instead of the state before the step.
 
     Source: Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and
     Translate", section 3.1, appendices A.1.2 (score) and A.2.2 (decoder).
@@ -73,13 +73,13 @@ class AdditiveAttention(nn.Module):
 
 
 class MultiplicativeAttention(nn.Module):
-    """Multiplicative attention, computed after each decoder step from the top layer's output.
+    """Multiplicative attention, which uses the top layer's output after each decoder step.
 
-    The score of a source position is s^T W h, where s is the top layer's output and h the encoder
-    output; logits use the attentional vector tanh(W_c [context; s]). No step depends on the context
-    of another step, so attention is computed for all target positions at once.
+    The score of a source position is s^T W h, where s is the top layer's output and h the output of
+    the encoder. Logits use the attentional vector tanh(W_c [context; s]). No step depends on the
+    context of another step, so attention is computed for all target positions at once.
 
-    Unlike in the source's best models, there is no input feeding (the attentional vector as an
+    Unlike in the paper's best models, there is no input feeding (the attentional vector is not an
     input of the next step), and attention is global (over all source positions).
 
     Source: Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation",
@@ -108,21 +108,21 @@ class MultiplicativeAttention(nn.Module):
         states: Float[Array, "B L D"],
         context: Float[Array, "B L D"],
     ) -> Float[Array, "B L D"]:
-        """Returns the vectors for the logits, see `AdditiveAttention.features`."""
+        """Returns the vectors from which the logits are computed; see `AdditiveAttention`."""
         return jnp.tanh(self.output(jnp.concatenate([context, states], axis=-1)))
 
 
 def _average(
     scores: Float[Array, "B L M"], memory: EncoderMemory
 ) -> tuple[Float[Array, "B L D"], Float[Array, "B 1 L M"]]:
-    """Returns the values averaged with the softmax of the scores, and the attention weights."""
+    """Returns the values averaged with the softmax of the scores, and this softmax as weights."""
     scores = scores[:, None].astype(jnp.float32)
     weights = masked_softmax(scores, padding_mask(memory.mask))
     values = memory.values
     return jnp.einsum("BLM,BMD->BLD", weights[:, 0].astype(values.dtype), values), weights
 
 
-# With None, the decoder knows the source only from its initial state.
+# Without attention (None), the initial state is the decoder's only information about the source.
 REGISTRY: dict[str, type[nn.Module] | None] = Registry(
     additive=AdditiveAttention,
     multiplicative=MultiplicativeAttention,

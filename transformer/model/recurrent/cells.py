@@ -2,7 +2,7 @@
 
 A cell maps a projected input and a state to the next state, a tuple of float32 vectors; the first
 vector is the output. The input projections do not depend on the state: `Cell.project` computes them
-for the whole sequence at once, so each step multiplies only the state.
+for the whole sequence at once, so a step multiplies only the state by a kernel.
 """
 
 import functools
@@ -41,17 +41,17 @@ def orthogonal(key: Array, shape: tuple[int, int]) -> Float[Array, "width width"
 
 
 class Cell(nn.Module):
-    """Base class of recurrent cells: an input and a recurrent kernel, with one block per gate.
+    """Base class of recurrent cells, whose input and recurrent kernels have one block per gate.
 
     Input kernels are initialised as Glorot uniform and recurrent kernels as orthogonal, separately
     for each gate. Biases start at zero, but the forget gate's bias starts at one, so that a cell
     keeps its state until it learns to forget. Some papers omit biases; here all cells have them.
 
     Args:
-      inputs: width of the inputs.
-      width: width of the output, and of each vector of the state.
+      inputs: dimension of the inputs.
+      width: dimension of the output, and of each vector of the state.
       dtypes: dtypes of projected inputs and matrix products; gates and states are float32.
-      context: width of a second input, computed at each step, see `project_context`; 0 if none.
+      context: dimension of a second input at each step (see `project_context`), or 0 for none.
 
     Source: Glorot and Bengio 2010, equation 16; Saxe et al. 2014, "Exact solutions to the nonlinear
     dynamics of learning in deep linear neural networks", and Bahdanau et al. 2015, appendix B.1
@@ -97,7 +97,7 @@ class Cell(nn.Module):
         return y.reshape(*x.shape[:-1], -1)
 
     def _sums(self, projected, output) -> list[Float[Array, "*batch width"]]:
-        """Returns the pre-activations of each gate."""
+        """Returns the pre-activations of all gates, one array per gate."""
         sums = projected + self._product(output, self.recurrent_kernel)
         return jnp.split(sums, len(self.gates), axis=-1)
 
@@ -135,7 +135,7 @@ class LSTM(Cell):
 
 
 class PeepholeLSTM(LSTM):
-    """An LSTM with peepholes: gates also read the memory, the output gate after its update.
+    """An LSTM with peepholes: gates also read the memory; the output gate reads the new memory.
 
     The peephole weights, one per gate and unit, start at zero, so the cell starts as a plain LSTM.
 
@@ -162,9 +162,9 @@ class GRU(Cell):
 
         h' = z * h + (1 - z) * tanh(W x + U (r * h) + b)
 
-    Many implementations apply it after the product, r * (U h), which is a different function with
-    one product per step instead of two. The update gate z weights the old state, as in the source;
-    Bahdanau et al. 2015, appendix A.1.1, call 1 - z the update gate.
+    Many implementations apply the reset gate after the product, r * (U h), which is a different
+    function with one product per step instead of two. The update gate z weights the old state, as
+    in the paper; Bahdanau et al. 2015, appendix A.1.1, call 1 - z the update gate.
 
     Source: Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder for
     Statistical Machine Translation", equations 5 to 8.
@@ -269,14 +269,14 @@ def run_cell(
 
 
 class BidirectionalLayer(nn.Module):
-    """Runs one cell in each direction, and concatenates their outputs.
+    """Runs one cell in each direction, and concatenates the outputs of both cells.
 
     Padding does not change the states. Therefore the forward half of the last position and the
     backward half of the first position are the two final states, with or without padding.
 
     Args:
       cell: a key of REGISTRY.
-      features: width of inputs and outputs; must be even, with half for each direction.
+      features: dimension of inputs and outputs; must be even, since each direction outputs half.
 
     Source: Schuster and Paliwal 1997, "Bidirectional Recurrent Neural Networks".
     """

@@ -23,7 +23,7 @@ from transformer.model.recurrent.cells import BidirectionalLayer, State, recur, 
 class RecurrentModel(Architecture):
     """A recurrent model that predicts the next target token from the source and previous tokens.
 
-    The encoder is bidirectional, the decoder unidirectional. Each vector of a decoder layer's
+    The encoder is bidirectional; the decoder is unidirectional. Each vector of a decoder layer's
     initial state is the tanh of a separate projection of the encoder's two final states; Bahdanau
     et al. 2015, appendix A.2.2, project only the right-to-left state. Dropout is applied to
     embeddings and layer outputs, but never between steps (Zaremba et al. 2014).
@@ -31,7 +31,7 @@ class RecurrentModel(Architecture):
     Without encoder layers, this is a language model with an initial state of zeros.
 
     Source: Cho et al. 2014; Sutskever et al. 2014, "Sequence to Sequence Learning with Neural
-    Networks"; for the types of attention, see their classes.
+    Networks"; the attention classes name their own sources.
     """
 
     has_heads = False
@@ -153,7 +153,7 @@ class RecurrentModel(Architecture):
     @nn.nowrap
     def kernels_per_token(self, params: Any) -> int:
         # The kernel of the initial states is applied once per sentence, and the kernel of additive
-        # scores once per pair of tokens, like attention products.
+        # scores is applied once per pair of tokens, like attention products.
         score = params.get("attention", {}).get("score", {})
         others = params.get("first_states", {}), score
         return count_kernels(params) - sum(map(count_kernels, others))

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 from transformer.model.vision.inputs import from_patches, to_patches
 
 CHANGES = ("crop", "flip", "rotate", "colour")
-OF_ANSWERS = {"flip": "left", "colour": "red"}  # answers that an augmentation would make wrong
+OF_ANSWERS = {"flip": "left", "colour": "red"}  # an answer that each augmentation would make wrong
 MARGIN = 8  # crops shift by up to 1/8 of the side in pixels, with black padding (He et al. 2016)
 ANGLE = 15  # maximum rotation in degrees, in both directions
 

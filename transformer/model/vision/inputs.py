@@ -11,7 +11,7 @@ class PictureText(NamedTuple):
     """Images as patches, and the tokens of a question about each image, padded with 0.
 
     An image has P patches in row-major order, each with F = size * size * channels numbers from 0
-    to 255: uint8, or float32 after augmentation in training. L is 0 if there are no questions.
+    to 255 (uint8, or float32 after augmentation). L is 0 if there are no questions.
     """
 
     patches: Real[Array | np.ndarray, "*batch P F"]

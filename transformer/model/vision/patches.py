@@ -1,7 +1,7 @@
-"""The embedding of image patches, and positional encodings of their rows and columns.
+"""The embedding of image patches, and positional encodings for patch rows and columns.
 
-Position 0 is the class token, in row -1. The patches follow in row-major order; question tokens
-after them occupy further rows.
+Position 0 is the class token, in row -1. The patches follow in row-major order. The question tokens
+follow the patches, and occupy further rows.
 """
 
 import flax.linen as nn
@@ -51,7 +51,7 @@ class PatchEmbedding(nn.Module):
 def grid_angles(
     positions: Int[Array, "*B L"], width: int, config: ModelConfig, base: float
 ) -> Float[Array, "*B L half"]:
-    """Returns width / 4 angles for the row, then width / 4 angles for the column, in radians."""
+    """Returns width / 4 angles for each row, then width / 4 angles for each column, in radians."""
     row, column = jnp.divmod(positions - 1, _side(config))
     angles = [sinusoid_angles(place, width // 2, base) for place in (row, column)]
     return jnp.concatenate(angles, axis=-1)
@@ -73,7 +73,7 @@ def _check(config: ModelConfig, setting: str, width: int = 4, name: str = "") ->
 
 
 class GridSinusoids(NoPositions):
-    """Interleaved sines and cosines [3.5] of the row, then of the column.
+    """Interleaved sines and cosines [3.5] of the row angles, and then of the column angles.
 
     Source: Dosovitskiy et al. 2021, appendix D.4 ("2-dimensional"), with sinusoids instead of
     learned vectors, as in He et al. 2022, "Masked Autoencoders", appendix A.1.
@@ -92,7 +92,7 @@ class GridSinusoids(NoPositions):
 
 
 class GridRotary(NoPositions):
-    """Rotates half of the dimensions of queries and keys by their rows, and half by their columns.
+    """Rotates half of the query and key dimensions by row, and the other half by column.
 
     A score therefore depends on positions only through the row and column distances.
 
@@ -114,7 +114,7 @@ class GridRotary(NoPositions):
 class GridBias(NoPositions):
     """A trained score bias for each head, row distance and column distance between two patches.
 
-    All pairs of positions that are not two patches share one bias. All layers share the table.
+    Pairs of positions with a token that is not a patch share one bias. All layers share the table.
 
     Source: Liu et al. 2021, "Swin Transformer", equation 4.
     """
