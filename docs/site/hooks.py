@@ -12,6 +12,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from docs.site.live import make_pages
 from tools import key_table
 
 ROOT = Path(__file__).parents[2]
@@ -27,10 +28,12 @@ LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages of files outside docs/, and that of the keys."""
+    """Adds the pages of files outside docs/, of the keys, and of the stored models."""
     for file, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / file)))
     files.append(File.generated(config, "reference/keys.md", content=key_table.page()))
+    for name, html in make_pages().items():
+        files.append(File.generated(config, f"live/{name}.html", content=html))
     linked = {path for page in files.documentation_pages() for path in _linked(page)}
     for path in sorted(linked):
         if path not in PAGES and not path.startswith("docs/") and (ROOT / path).is_file():

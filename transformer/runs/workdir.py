@@ -24,6 +24,7 @@ MAY_BE_LINKED, LINK_FLAG = "checkpoints", "linked_checkpoints"
 EVALUATIONS = "evaluations"  # subfolder for all scores except the run's own results
 # Required keys of a run's config. Other missing keys are newer than the run and get defaults.
 ESSENTIAL = {"task": str, "model": dict, "data": dict, "tokenizer": dict}
+STORED = Path(__file__).parents[1] / "stored"  # trained runs that are a part of the package
 COMMAND = "sweep.json"  # file with the command of a sweep, see `experiments.sweep.trial_configs`
 
 
@@ -51,6 +52,16 @@ def run_folder(name: str | Path) -> Path:
     if folder.parent.name == "trials" and folder.name.isdecimal() and not folder.exists():
         folder = folder.with_name(f"{int(folder.name):03d}")
     return folder
+
+
+def stored_run(name: str | Path) -> Path | None:
+    """Returns the folder of the package's trained run with this name, or None.
+
+    The user's own folder of this name comes first.
+    """
+    stored = STORED / name
+    is_stored = Path(name).name == str(name) and stored.is_dir()
+    return stored if is_stored and not Path(name).exists() else None
 
 
 def newest_step(folder: Path) -> int:
