@@ -73,7 +73,7 @@ def layer_colours(count: int) -> Float[np.ndarray, "N 4"]:
 
 
 def count_steps(axes: Axes, most: int) -> None:
-    """Formats an x-axis of training steps, with at most `most` intervals between round numbers."""
+    """Formats an x-axis of training steps with round ticks and at most `most` intervals."""
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=most, integer=True, steps=[1, 2, 5, 10]))
 
