@@ -111,7 +111,7 @@ def _draw_differences(comparison: Comparison) -> Captioned:
                 bar = half if difference.has_interval else None
                 _draw_dot(axes, panel.scale * difference.mean, y, bar)
         axes.axvline(0, **DOTTED)
-    return figure, f"Difference to the baseline, with {CONFIDENCE:.0%} intervals."
+    return figure, f"Difference from the baseline, with {CONFIDENCE:.0%} intervals."
 
 
 def _draw_dot(axes: Axes, value: float, row: int, half: float | None) -> None:
