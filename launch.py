@@ -1,6 +1,6 @@
 """Trains, scores and uses models: `python launch.py --config=configs/quickstart.py --workdir=run`.
 
-It is the command of the installed package, `transformer-jax`; see `experiments.command.main`.
+The installed package provides this command as `transformer-jax`; see `experiments.command.main`.
 """
 
 from experiments.command.main import run

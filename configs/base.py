@@ -1,6 +1,6 @@
-"""All keys of an experiment with their defaults, which are in `transformer/config/`.
+"""The default values of all config keys, which are defined in `transformer/config/`.
 
-A config file, or the command line (`--config.model.num_heads=4`), changes some of them:
+Override them on the command line (`--config.model.num_heads=4`) or in a config file:
 
     from transformer.config import default_config
 

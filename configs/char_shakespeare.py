@@ -1,4 +1,4 @@
-"""A character language model for any text file, in sizes that are compared on Shakespeare.
+"""A character-level language model for any text file, with two sizes compared on Shakespeare.
 
     python launch.py --config=configs/char_shakespeare.py --mode=fetch
     python launch.py --config=configs/char_shakespeare.py --workdir=runs/shakespeare
@@ -7,9 +7,9 @@
 The first command downloads Shakespeare (1.1 MB); for your own text set `--config.data.path` and
 `--config.data.train_source`.
 
-The first 90% of the file are the training set and the last 10% the validation set. Sizes, batches
-and steps are nanoGPT's: 4 layers of width 128 with a context of 64 characters for a CPU, 6 of width
-384 with 256 for a GPU.
+The first 90% of the file are the training set, and the last 10% are the validation set. The model,
+batch size and number of steps are those of nanoGPT: 4 layers of width 128 and a context of 64
+characters on a CPU, and 6 layers of width 384 and a context of 256 characters on a GPU.
 """
 
 from transformer.config import default_config
@@ -19,7 +19,7 @@ SIZES = {"cpu": (4, 4, 128, 64, 12, 2000, 100, 0.0), "gpu": (6, 6, 384, 256, 64,
 
 
 def get_config(size: str = "cpu"):
-    """Returns the experiment at the size "cpu" or "gpu".
+    """Returns the experiment with the model size for a "cpu" or a "gpu".
 
     Raises:
       ValueError: the size is unknown.

@@ -1,12 +1,12 @@
-"""One model for both directions of the built-in English-German grammar; a tag selects one.
+"""One model that translates the built-in English-German grammar in both directions.
 
     python launch.py --config=configs/directions.py --workdir=runs/directions
     echo "The man sees a dog." | python launch.py --workdir=runs/directions --mode=translate \\
         --source_tag="<2de>"
 
-The two corpora have the same pairs, the second one with sides swapped: `<2de>` before a source
-asks for German, `<2en>` for English (Johnson et al. 2017). A pair that is held out in one direction
-is not trained on in the other. Each direction is scored as `test_en_de` and `test_de_en`.
+The two corpora have the same pairs, but source and target are swapped in the second. The tag
+`<2de>` before a source requests German, and `<2en>` English (Johnson et al. 2017). Pairs held out
+in one direction are not used to train the other. The scores are `test_en_de` and `test_de_en`.
 """
 
 from transformer.config import load_page

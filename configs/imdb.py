@@ -1,23 +1,23 @@
-"""IMDb reviews, positive or negative (Maas et al. 2011): a bag of embeddings, and a Transformer.
+"""Sentiment of IMDb reviews (Maas et al. 2011), with a bag of embeddings or a Transformer.
 
     python launch.py --config=configs/imdb.py --mode=fetch
     python launch.py --config=configs/imdb.py --workdir=runs/imdb
     python launch.py --config=configs/imdb.py:bigrams --workdir=runs/imdb_bigrams
     python launch.py --config=configs/imdb.py:transformer --workdir=runs/imdb_transformer
 
-The first command downloads the reviews (84 MB) and writes train.tsv.gz, shuffled, with a label and
-a review per line: the last 5,000 lines are the test set, the 2,500 before them the validation
-set. The bag of embeddings trains for 20 seconds on one core; its test accuracy was 88.7% on the
-same reviews in another order. With `official`, the text comes from TensorFlow Datasets, and the
-test set is the published one: 25,000 reviews of films that are not in the training set. The
-checkpoint is selected on a tenth of the training set:
+The first command downloads the reviews (84 MB), shuffles them, and writes train.tsv.gz, with a
+label and a review per line. The last 5,000 lines are the test set, and the 2,500 lines before them
+are the validation set. The bag of embeddings trains for 20 seconds on one core; its test accuracy
+was 88.7% with a different shuffle of the reviews. With `official`, the text is from TensorFlow
+Datasets, and the test set is the published one, with 25,000 reviews of films that are not in the
+training set. The checkpoint is selected on a tenth of the training set:
 
     python launch.py --config=configs/imdb.py:bigrams,official --workdir=runs/imdb_official
 """
 
 from transformer.config import default_config
 
-# architecture, bigram buckets, max tokens, dropout, peak learning rate, epochs
+# name: architecture, bigram buckets, max tokens, dropout, peak learning rate, epochs
 MODELS = {
     "bag_of_embeddings": ("bag_of_embeddings", 0, 800, 0.3, 3e-3, 6.0),
     "bigrams": ("bag_of_embeddings", 200_000, 800, 0.3, 3e-3, 6.0),
@@ -26,13 +26,13 @@ MODELS = {
 
 
 def get_config(variant: str = "bag_of_embeddings"):
-    """Returns the experiment with a "bag_of_embeddings", one with "bigrams", or a "transformer".
+    """Returns the experiment with a model of `MODELS`.
 
     Args:
-      variant: the model's name; `,official` after it selects the published test set.
+      variant: the model's name; the suffix `,official` selects the published test set.
 
     Raises:
-      ValueError: the model is unknown, or is followed by something else.
+      ValueError: the model or the suffix is unknown.
     """
     model, comma, test_set = variant.partition(",")
     if comma and test_set != "official":

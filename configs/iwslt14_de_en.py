@@ -1,23 +1,23 @@
-"""IWSLT14, German to English: the model `transformer_iwslt_de_en` and the recipe of fairseq.
+"""IWSLT14 German to English, with fairseq's model `transformer_iwslt_de_en` and training recipe.
 
     python launch.py --config=configs/iwslt14_de_en.py --mode=fetch
     python launch.py --config=configs/iwslt14_de_en.py --workdir=runs/iwslt14
 
-The first command downloads TED talks (20 MB), without tags and in lower case, as they are usually
-scored. 50 epochs are about 55,000 steps, for a GPU. The score to compare is BLEU of lowercased,
-Moses-tokenised text on 6,750 pairs; expect 35.0 to 35.6. Liu et al. 2020 ("Understanding
-the Difficulty of Training Transformers") give 35.64 ± 0.23 for post-norm and 35.50 ± 0.04 for
-pre-norm, with 90 epochs of RAdam, a peak of 0.0007 after 6,000 updates, dropout of 0.1 on attention
-weights and inside the feed-forward layers as well, and one table for all embeddings.
+The first command downloads TED talks (20 MB) without tags and in lower case, the usual form for
+scoring. Training for 50 epochs, about 55,000 steps, needs a GPU. Compare the BLEU of lowercased,
+Moses-tokenised text on 6,750 pairs, which should be 35.0 to 35.6. Liu et al. 2020 ("Understanding
+the Difficulty of Training Transformers") report 35.64 ± 0.23 for post-norm and 35.50 ± 0.04 for
+pre-norm, with 90 epochs of RAdam, a peak rate of 0.0007 after 6,000 updates, dropout of 0.1 also on
+attention weights and inside the feed-forward layers, and one table for all embeddings.
 
-fairseq tokenises the text before it learns a vocabulary for each language. Here, the text is only
-tokenised for scoring, and both languages share 10,000 subwords; as in fairseq, only the target's
-table is tied to the output. Pairs are cleaned by their characters (`max_length_ratio`) and subwords
-(`max_tokens`), not by Moses tokens, and after every 23rd pair is held out for validation; training
-pairs that are also in validation or test are dropped. Scoring also normalises punctuation. Sources
-are lowercased by the model, so that it can translate cased text later.
+fairseq tokenises the text before it learns a vocabulary for each language. Here, the text is
+tokenised only for scoring, and both languages share 10,000 subwords. As in fairseq, only the target
+embeddings are tied to the output projection. Cleaning counts characters (`max_length_ratio`) and
+subwords (`max_tokens`) instead of Moses tokens, and is done after every 23rd pair is held out for
+validation; training pairs that are also in validation or test are dropped. Scoring also normalises
+punctuation. The model lowercases its sources, so that it can also translate cased text.
 
-Source: examples/translation/README.md and prepare-iwslt14.sh in fairseq; its Adam has decoupled
+Source: examples/translation/README.md and prepare-iwslt14.sh in fairseq, whose Adam uses decoupled
 weight decay.
 """
 

@@ -1,11 +1,11 @@
-"""The One Billion Word benchmark (Chelba et al. 2014), with a subword language model.
+"""A subword language model on the One Billion Word benchmark (Chelba et al. 2014).
 
     python launch.py --config=configs/lm1b.py --workdir=runs/lm1b
 
-This config is for about a day on a GPU or TPU. The corpus is downloaded through TensorFlow Datasets
-(1.7 GB). Sentences are packed into sequences of 256 tokens, but do not attend to each other. Sizes
-and budget are those of Flax's example, which reports 3.127 nats per subword. Perplexities of
-different vocabularies are not comparable; bits per byte are.
+Training takes about a day on a GPU or TPU. TensorFlow Datasets downloads the corpus (1.7 GB).
+Sentences are packed into sequences of 256 tokens, but do not attend to each other. The model size
+and training budget are those of Flax's example, which reports 3.127 nats per subword. Perplexities
+of models with different vocabularies are not comparable, but bits per byte are.
 """
 
 from transformer.config import default_config

@@ -1,20 +1,20 @@
-"""A Transformer for handwritten digits: MNIST or, without a download, scikit-learn's digits.
+"""A Transformer for handwritten digits, from MNIST or (with no download) from scikit-learn.
 
     python launch.py --mode=fetch --config=configs/mnist.py
     python launch.py --config=configs/mnist.py --workdir=runs/mnist
     python launch.py --config=configs/mnist.py:digits --workdir=runs/digits
 
-docs/results/pictures.md has the scores.
+docs/results/pictures.md reports the scores.
 """
 
 from transformer.config import default_config
 
 
 def get_config(corpus: str = "mnist"):
-    """Returns the experiment on a corpus.
+    """Returns the experiment on a data set.
 
     Args:
-      corpus: "mnist" | "digits", 1,797 pictures of 8 x 8 pixels.
+      corpus: "mnist" | "digits", which has 1,797 images of 8 x 8 pixels.
 
     Raises:
       ValueError: the corpus is unknown.
@@ -46,7 +46,7 @@ def get_config(corpus: str = "mnist"):
     config.data.test_source = "t10k-images-idx3-ubyte"
     config.data.test_target = "t10k-labels-idx1-ubyte"
     config.data.validation_size = 5000 if corpus == "mnist" else 200
-    config.data.test_size = 300  # the digits have no test set
+    config.data.test_size = 300  # used for digits, which has no test set
     config.data.batch_tokens = 6400
     config.data.num_buckets = 1
 

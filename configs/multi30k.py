@@ -1,12 +1,12 @@
-"""Multi30k, English to German: the Transformer-Tiny of Wu et al. 2021 (repository Revisit-MMT).
+"""Multi30k English to German, with the Transformer-Tiny of Wu et al. 2021 (Revisit-MMT on GitHub).
 
     python launch.py --config=configs/multi30k.py --mode=fetch
     python launch.py --config=configs/multi30k.py --workdir=runs/multi30k_gpu
 
-The first command downloads the text (2 MB). 8,000 steps are for a GPU; for two cores see
+The first command downloads the text (2 MB). The 8,000 steps need a GPU; on two cores, use
 `multi30k_2cores.py`. Wu et al. report 41.02 BLEU, tokenised and lowercased, on test_2016_flickr.
-`--config.data.path=DIR` reads your own folder with train, val and test_2016_flickr, each as `.en`
-and `.de`, raw text, plain or gzip.
+`--config.data.path=DIR` reads your own folder with the raw text files train, val and
+test_2016_flickr, each with the suffixes `.en` and `.de`, plain or gzip.
 """
 
 from transformer.config import default_config
@@ -34,8 +34,8 @@ def get_config():
     config.data.validation_source, config.data.validation_target = "val.en", "val.de"
     config.data.test_source = "test_2016_flickr.en"
     config.data.test_target = "test_2016_flickr.de"
-    config.data.batch_tokens = 8192  # the paper's two devices with 4,096 each
-    config.data.num_buckets = 4  # a GPU compiles 20 s per shape, and trains for a minute
+    config.data.batch_tokens = 8192  # the paper uses two devices with 4,096 each
+    config.data.num_buckets = 4  # compilation takes 20 s per shape on a GPU, training a minute
     config.tokenizer.vocab_size = 10_000
     config.tokenizer.byte_fallback = True
 

@@ -1,10 +1,10 @@
-"""Memorises a few quotations: predicts each word from all words before it.
+"""A small language model that memorises a few quotations, word by word.
 
     python launch.py --config=configs/next_word.py --workdir=runs/next_word
 
-It takes seconds on two cores. With a causal mask, one pass over a sentence makes all of its
-predictions; `--config.data.each_position=True` makes one sequence per prediction, as is necessary
-without the mask. The losses are the same; configs/sweeps/next_word.py compares both.
+Training takes seconds on two cores. With a causal mask, one forward pass predicts all words of a
+sentence. `--config.data.each_position=True` uses one sequence per predicted word instead, as models
+without the mask need. The losses are the same; configs/sweeps/next_word.py compares the costs.
 """
 
 from transformer.config import default_config

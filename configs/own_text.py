@@ -1,16 +1,16 @@
-"""A translator for your own parallel text: line i of one file translates line i of the other.
+"""A translation model for your own parallel text: line i of one file translates line i of another.
 
     python launch.py --config=configs/own_text.py --workdir=runs/own \\
         --config.data.path=DIR --config.data.train_source=FILE --config.data.train_target=FILE
 
-By default, 500 pairs each, at most a tenth of the text, are held out for validation and for test;
-to use your own files, set `--config.data.validation_source=...` and so on.
+By default, 500 pairs (at most a tenth of the text) are held out for validation, and as many for
+test. To use your own files, set `--config.data.validation_source=...` and similar keys.
 
-The recipe sets the sizes, rates and the length of the training by the number of pairs
-(configs/recipes/size.py), except for keys that you set; `--config.recipe=none` uses the values
-below. `--mode=plan` prints the time and memory that the training needs. If that is too long,
-`--config=configs/own_text.py:hour` trains the small model of multi30k_2cores.py for 10,000 steps,
-about an hour on two cores, for any number of pairs.
+The recipe sets the model size, the dropout and learning rates and the training length by the number
+of pairs (configs/recipes/size.py), except for keys that you set; `--config.recipe=none` uses the
+values below. `--mode=plan` estimates the training time and memory. If training would take too long,
+`--config=configs/own_text.py:hour` trains the small model of multi30k_2cores.py for 10,000 steps.
+This takes about an hour on two cores for any number of pairs.
 """
 
 from transformer.config import default_config, load_page
@@ -19,7 +19,7 @@ multi30k_2cores = load_page("multi30k_2cores")
 
 
 def get_config(time: str = ""):
-    """Returns the experiment, with the recipe "size", or with that of an "hour".
+    """Returns the experiment with the recipe "size", or with fixed values if `time` is "hour".
 
     Raises:
       ValueError: the time is unknown.
@@ -41,7 +41,7 @@ def get_config(time: str = ""):
 
     config.data.source = "files"
     config.data.batch_tokens = 2048
-    # These drop none of 29,000 clean pairs (docs/text_files.md).
+    # These rules drop none of 29,000 clean pairs (docs/text_files.md).
     config.data.remove_copies = True
     config.data.remove_mojibake = True
     config.data.match_numbers = True

@@ -1,8 +1,8 @@
-"""A Transformer for your own photos: classes, questions about them, or captions.
+"""A Transformer that classifies your own photos, answers questions about them, or captions them.
 
     python launch.py --config=configs/photos.py --workdir=runs/photos --config.data.path=FOLDER
 
-docs/pictures.md describes the content of the folder.
+docs/pictures.md describes what the folder must contain.
 """
 
 from transformer.config import default_config
@@ -15,14 +15,14 @@ TASKS = {
 
 
 def get_config(label: str = "classes"):
-    """Returns the experiment for one kind of label.
+    """Returns the experiment for a label type.
 
     Args:
-      label: "classes", with a folder of photos named by each class | "questions", with answers, in
-        the table questions.csv | "captions", in captions.csv.
+      label: "classes", with one subfolder of photos per class | "questions", with questions and
+        answers in questions.csv | "captions", with captions in captions.csv.
 
     Raises:
-      ValueError: the label is unknown.
+      ValueError: the label type is unknown.
     """
     if label not in TASKS:
         raise ValueError(f"label '{label}' is unknown: choose one of {', '.join(TASKS)}")
@@ -46,7 +46,7 @@ def get_config(label: str = "classes"):
 
     config.data.source = "files"
     config.data.train_source = "." if label == "classes" else f"{label}.csv"
-    # Hold out a tenth of the photos each for validation and test.
+    # Hold out a tenth of the photos for validation, and a tenth for test.
     config.data.validation_size = config.data.test_size = 0
     config.data.validation_fraction = config.data.test_fraction = 0.1
     config.data.max_tokens = 40
@@ -54,7 +54,7 @@ def get_config(label: str = "classes"):
     config.data.num_buckets = 2
     config.data.augment = "crop+flip" if label == "classes" else ""
     config.tokenizer.kind = "word"
-    if label == "questions":  # people type questions with and without a capital
+    if label == "questions":  # users do not always capitalise questions
         config.tokenizer.normalization = "nmt_nfkc_cf"
     config.tokenizer.vocab_size = 5000
 

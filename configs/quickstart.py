@@ -1,9 +1,9 @@
-"""A translator for the built-in English-German grammar, in minutes, with nothing to download.
+"""A translation model for the built-in English-German grammar, which needs no downloads.
 
     python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
 
-It takes under four minutes on two cores, and reaches about 97.5 BLEU and 92% exact matches on 500
-unseen sentences (one seed; docs/results/quickstart.md).
+Training takes less than four minutes on two cores. The model reaches about 97.5 BLEU and 92% exact
+matches on 500 unseen sentences (one seed; docs/results/quickstart.md).
 """
 
 from transformer.config import default_config

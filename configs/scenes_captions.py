@@ -1,8 +1,8 @@
-"""A Transformer that describes generated scenes: an encoder of patches, a decoder of words.
+"""An image captioning Transformer for generated scenes: patches are encoded, words are decoded.
 
     python launch.py --config=configs/scenes_captions.py --workdir=runs/scenes_captions
 
-docs/results/pictures.md has its scores.
+docs/results/pictures.md reports its scores.
 """
 
 from transformer.config import load_page
@@ -16,7 +16,7 @@ def get_config():
     config.model.num_encoder_layers = 3
     config.model.num_decoder_layers = 2
     config.model.encoder_positions = config.model.positions
-    config.model.positions = "learned"  # in the decoder
+    config.model.positions = "learned"  # of the decoder
     config.model.tied_embeddings = "decoder"
 
     config.data.train_size = 40_000
@@ -24,5 +24,5 @@ def get_config():
 
     config.train.steps = 3000
     config.train.best_metric = "exact_match"
-    config.evaluate.sacrebleu_tokenizer = "none"  # captions are words separated by blanks
+    config.evaluate.sacrebleu_tokenizer = "none"  # captions are separated into words by spaces
     return config

@@ -1,9 +1,9 @@
-"""A Transformer that answers questions about generated scenes, and its baselines.
+"""Visual question answering on generated scenes, with a Transformer or a baseline model.
 
     python launch.py --config=configs/scenes_vqa.py --workdir=runs/scenes
     python launch.py --config=configs/scenes_vqa.py:text_only --workdir=runs/scenes_text_only
 
-docs/results/pictures.md compares these models.
+docs/results/pictures.md compares the models.
 """
 
 from transformer.config import default_config
@@ -12,10 +12,10 @@ MODELS = ("transformer", "text_only", "bag_of_patches", "cnn_lstm")
 
 
 def get_config(model: str = "transformer"):
-    """Returns the experiment with a Transformer or a baseline.
+    """Returns the experiment with a Transformer or a baseline model.
 
     Args:
-      model: "transformer" | "text_only", which is the same with empty pictures | "bag_of_patches" |
+      model: "transformer" | "text_only", the Transformer with blank images | "bag_of_patches" |
         "cnn_lstm".
 
     Raises:
@@ -35,11 +35,11 @@ def get_config(model: str = "transformer"):
     config.model.d_model = 64
     config.model.d_ff = 128
     config.model.num_heads = 4
-    # Heads of size 16 in which rotary positions rotate all dimensions hardly learn "same".
+    # With head size 16, where rotary positions rotate all dimensions, "same" is hardly learnt.
     config.model.head_size = 32
     config.model.num_encoder_layers = 6
     config.model.norm_position = "pre"
-    # Distances in rows and columns: without them, "left of" stays at chance level.
+    # Without distances in rows and columns, "left of" stays at chance level.
     config.model.positions = "learned+grid_rotary+grid_bias"
     config.model.max_length = 64
     config.model.pooling = "first"
@@ -47,7 +47,7 @@ def get_config(model: str = "transformer"):
     config.model.dropout_residual = 0.0
 
     config.data.source = "scenes"
-    # With 60,000 scenes, the model overfits before it learns relations of two objects.
+    # With only 60,000 scenes, the model overfits before it learns relations between two objects.
     config.data.train_size = 200_000
     config.data.validation_size = 1000
     config.data.test_size = 2000

@@ -1,4 +1,4 @@
-"""TED talks, Russian to English (Qi et al. 2018), from TensorFlow Datasets or from files.
+"""Russian to English translation of TED talks (Qi et al. 2018).
 
     python launch.py --config=configs/ted_ru_en.py --workdir=runs/ted_ru_en
 
@@ -7,11 +7,11 @@
     python launch.py --config=configs/ted_ru_en.py:files --mode=fetch
     python launch.py --config=configs/ted_ru_en.py:files --workdir=runs/ted_ru_en_files
 
-The model is that of a tutorial on this corpus: 4 layers of width 128, split encoding, 2^13 subwords
-per side, at most 30 tokens. Two things differ: layers are pre-norm, and Muon trains the kernels.
-With the tutorial's post-norm and Adam, the cross-attention was still uniform after 51 minutes
-(docs/results/russian.md, on other Russian text; not yet trained on TED here).
-There is no confirmed public score of a Transformer on this pair; an LSTM has 18.5 BLEU, and 21.2
+The model is that of a tutorial on this corpus: 4 layers of width 128, split positional encoding,
+2^13 subwords per side, and at most 30 tokens. Unlike the tutorial, it uses pre-norm, and Muon for
+the kernels: with post-norm and Adam, the cross-attention was still uniform after 51 minutes on
+other Russian text (docs/results/russian.md). We have not yet trained it on TED.
+There is no confirmed public score of a Transformer on this pair. An LSTM reaches 18.5 BLEU, or 21.2
 with pretrained embeddings (Qi et al. 2018, Table 3).
 """
 
@@ -19,7 +19,7 @@ from transformer.config import default_config
 
 
 def get_config(source: str = "tfds"):
-    """Returns the experiment on text from "tfds", or from fetched "files".
+    """Returns the experiment with the corpus from "tfds", or from downloaded "files".
 
     Raises:
       ValueError: the source is unknown.

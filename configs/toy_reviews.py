@@ -1,9 +1,9 @@
-"""A Transformer that classifies synthetic toy reviews, whose class depends on word order.
+"""Classification of synthetic toy reviews with classes that depend on word order.
 
     python launch.py --config=configs/toy_reviews.py --workdir=runs/toy_reviews
     python launch.py --config=configs/toy_reviews.py:bag_of_embeddings --workdir=runs/toy_bag
 
-docs/results/toy_reviews.md compares these models.
+docs/results/toy_reviews.md compares the models.
 """
 
 from transformer.config import default_config
@@ -13,7 +13,7 @@ def get_config(model: str = "transformer"):
     """Returns the experiment with a Transformer, a bag of embeddings, or a recurrent model.
 
     Args:
-      model: "transformer" | "bag_of_embeddings" | "bigrams" (a bag with bigrams) | "recurrent".
+      model: "transformer" | "bag_of_embeddings" | "bigrams" (the same, and bigrams) | "recurrent".
 
     Raises:
       ValueError: the model is unknown.

@@ -2,7 +2,7 @@
 
     python launch.py --config=configs/transformer_big.py --workdir=runs/big
 
-The paper has 28.4 BLEU (tokenised, compound-split) after 300,000 steps on 8 GPUs in 3.5 days.
+The paper reports 28.4 BLEU (tokenised, compound-split) after 300,000 steps, 3.5 days on 8 GPUs.
 """
 
 from transformer.config import load_page
@@ -19,7 +19,7 @@ def get_config():
     config.model.dropout_residual = 0.3
 
     config.train.steps = 300_000
-    config.train.evaluate_every = 600  # ten minutes of the paper's 3.5 days
+    config.train.evaluate_every = 600  # about ten minutes in the paper
     config.train.keep_last = 20
     config.evaluate.average_last_n = 20
     return config

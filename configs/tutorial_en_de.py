@@ -1,13 +1,13 @@
-"""The translator of a classic tutorial, for a file of English-German pairs such as Tatoeba's.
+"""A translation model from a classic tutorial, trained on a file of English-German pairs.
 
     python launch.py --config=configs/tutorial_en_de.py --mode=fetch
     python launch.py --config=configs/tutorial_en_de.py --workdir=runs/tutorial
 
-The first command downloads Tatoeba's current pairs. For your own file, set `--config.data.path` and
-`--config.data.train_source`: one `English<TAB>German` per line, plain or gzip. 2,000 random pairs
-are held out, half for validation and half for test. On the 50,001 shortest pairs alone, 22 of the
-30 epochs took 30 minutes on two cores and reached 45 BLEU (one seed; docs/results/tutorial.md);
-the downloaded file has more pairs.
+The first command downloads Tatoeba's current pairs. To use your own file, with one
+`English<TAB>German` pair per line, plain or gzip, set `--config.data.path` and
+`--config.data.train_source`. 2,000 random pairs are held out, half for validation and half for
+test. On only the 50,001 shortest pairs, 22 of the 30 epochs took 30 minutes on two cores, and the
+model reached 45 BLEU (one seed; docs/results/tutorial.md). The downloaded file has more pairs.
 """
 
 from transformer.config import default_config

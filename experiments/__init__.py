@@ -1,1 +1,1 @@
-"""Applications of the library: training, modes, sweeps, pages and figures."""
+"""Applications built on the library: training, modes, sweeps, pages and figures."""

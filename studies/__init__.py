@@ -1,1 +1,1 @@
-"""Small studies, each a command that trains, prints and draws: `python -m studies.NAME`."""
+"""Small studies; `python -m studies.NAME` trains models, and prints and plots the results."""

@@ -4,27 +4,27 @@
     python -m studies.cooccurrence --loss=absolute
     python -m studies.cooccurrence --sentences=my_text.txt --output=runs/my_words
 
-Each word is one vector, drawn from a normal distribution and trained until the cosine of each pair
-of words says whether they share a sentence. The vectors v_1 ... v_V minimise
+Each word has one vector, initialised from a normal distribution and trained so that the cosine of
+each pair of words indicates whether they share a sentence. The vectors v_1 ... v_V minimise
 
     loss = 2 / (V (V - 1)) * sum over i < j of (cos(v_i, v_j) - t_ij)^2,
 
-where t_ij is 1 if a sentence has both words and 0 if none has. The target 0 is orthogonal, since
-more than two groups of words cannot all be opposite. With `--loss=absolute`, the loss is the mean
-of |cos(v_i, v_j) - t_ij|: 1 - cos for two words that share a sentence, and |cos| for others. A word
-in two sentences that share no other word cannot fit both: it ends between their directions, at
-cosines near 1 / sqrt(2).
+where t_ij is 1 if any sentence contains both words, and 0 otherwise. A target of 0 corresponds to
+orthogonal vectors; more than two groups of words cannot be mutually opposite. With the option
+`--loss=absolute`, the loss is the mean of |cos(v_i, v_j) - t_ij|: 1 - cos for words that share a
+sentence, and |cos| for other pairs. A word in two sentences that share no other word cannot fit
+both: its vector ends up between their directions, at cosines near 1 / sqrt(2).
 
-The distributional hypothesis says that words in similar contexts have similar meanings. The loss
-uses only which words share a sentence. But with the squared loss, words that never do and have a
-common neighbour end nearer to each other than words without one, although both targets are 0: see
-the third line that the command prints.
+The distributional hypothesis states that words in similar contexts have similar meanings. The loss
+uses only which words share a sentence. Still, with the squared loss, two words that share no
+sentence but have a common neighbour end up closer than two words without a common neighbour,
+although both targets are 0: see the mean cosines that the command prints.
 
-Source: Harris 1954, "Distributional Structure". Least squares over pairs are as in Pennington
-et al. 2014, "GloVe: Global Vectors for Word Representation", equation 8, with differences: GloVe
-has an inner product with two biases instead of the cosine, its target is the logarithm of the
-count, its weight grows with the count and is 0 for pairs that never meet, and each of its words
-has a second vector as context.
+Source: Harris 1954, "Distributional Structure". The least-squares loss is that of Pennington et al.
+2014, "GloVe: Global Vectors for Word Representation", equation 8. In GloVe, however, an inner
+product with two biases replaces the cosine, the target is the logarithm of the count, weights grow
+with the count and are 0 for pairs that never co-occur, and each word has a second vector for its
+role as context.
 """
 
 import functools
@@ -43,8 +43,8 @@ from jaxtyping import Array, Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.display import plotting
 from experiments.display.labels import labels_of
-from experiments.display.plotting import COLOURS, light_grid, new_figure, save_figure
 from experiments.process.process import exit_code
 from experiments.results.table import Table, print_rows
 from transformer.data.files.text import read_lines
@@ -60,19 +60,18 @@ SENTENCES = (
     "Ships cross waves under white sails.",
 )
 PUNCTUATION = string.punctuation + "“”„‘’‚«»‹›…–—¿¡"
-LOSSES = {"squared": jnp.square, "absolute": jnp.abs}  # functions of cosines minus targets
-MAX_WORDS = 1000  # all pairs are compared and drawn
+LOSSES = {"squared": jnp.square, "absolute": jnp.abs}  # functions of (cosine - target)
+MAX_WORDS = 1000  # since all pairs are compared and plotted
 LEARNING_RATE = 0.05
-COLOUR_MAP = "RdBu_r"  # red and blue are distinguishable for the colour-blind; 0 is white
-CELL, MIN_SIDE, MAX_SIDE = 0.11, 1.6, 8.0  # inches: size of a word, limits of a heat map
+CELL, MIN_SIDE, MAX_SIDE = 0.11, 1.6, 8.0  # inches: size per word, limits of a heat map's side
 MAX_FONT, MIN_FONT = 7.0, 5.0  # points
 LOSS_HEIGHT = 0.9  # inches
 
 
 def split_words(sentences: Iterable[str], source: str) -> list[list[str]]:
-    """Returns the words of each non-empty sentence, in lower case and without punctuation.
+    """Returns the distinct lowercased words of each non-empty sentence, without punctuation.
 
-    `source` is the name of the text in messages.
+    `source` is the name of the text in error messages.
     """
     split = []
     for sentence in sentences:
@@ -88,9 +87,9 @@ def split_words(sentences: Iterable[str], source: str) -> list[list[str]]:
 
 
 def co_occurrence(sentences: Sequence[Sequence[str]]) -> tuple[list[str], Bool[np.ndarray, "V V"]]:
-    """Returns the words in order of appearance, and a matrix of which pairs share a sentence.
+    """Returns the words in order of appearance, and the matrix of pairs that share a sentence.
 
-    The matrix is symmetric, and true on the diagonal.
+    The matrix is symmetric, and True on the diagonal.
     """
     words = list(dict.fromkeys(word for sentence in sentences for word in sentence))
     member = np.array([[word in sentence for word in words] for sentence in sentences], np.int64)
@@ -98,7 +97,7 @@ def co_occurrence(sentences: Sequence[Sequence[str]]) -> tuple[list[str], Bool[n
 
 
 def cosines(vectors: Float[Array, "V D"]) -> Float[Array, "V V"]:
-    """Returns the cosine of each pair of vectors."""
+    """Returns the cosine similarity of each pair of vectors."""
     unit = vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)
     return unit @ unit.T
 
@@ -106,8 +105,8 @@ def cosines(vectors: Float[Array, "V D"]) -> Float[Array, "V V"]:
 def pair_loss(
     vectors: Float[Array, "V D"], together: Bool[Array, "V V"], loss: str = "squared"
 ) -> Float[Array, ""]:
-    """Returns a loss of the module's docstring, in which each pair counts once."""
-    # The sum has each pair twice; the diagonal is zero.
+    """Returns one of the losses in the module's docstring; each pair counts once."""
+    # The sum contains each pair twice; the diagonal is zero.
     error = jnp.where(jnp.eye(len(vectors), dtype=bool), 0, cosines(vectors) - together)
     return jnp.sum(LOSSES[loss](error)) / (len(vectors) * (len(vectors) - 1))
 
@@ -116,7 +115,7 @@ def pair_loss(
 def train(
     vectors: Float[Array, "V D"], together: Bool[Array, "V V"], steps: int, loss: str = "squared"
 ) -> tuple[Float[Array, "V D"], Float[Array, "steps"]]:
-    """Returns the vectors after `steps` of Adam, and the loss before each step."""
+    """Returns the vectors after `steps` steps of Adam, and the loss before each step."""
     optimizer = optax.adam(LEARNING_RATE)
 
     def step(carry: Any, _) -> tuple[Any, Array]:
@@ -132,7 +131,7 @@ def train(
 def mean_cosines(
     similarity: Float[np.ndarray, "V V"], together: Bool[np.ndarray, "V V"]
 ) -> dict[str, float]:
-    """Returns the mean cosine of each kind of pair that exists."""
+    """Returns the mean cosine for each kind of pair that occurs."""
     once = np.triu(np.ones_like(together), 1)
     linked = together.astype(np.int64) @ together > 0
     kinds = {
@@ -146,7 +145,7 @@ def mean_cosines(
 def neighbours(
     similarity: Float[np.ndarray, "V V"], words: Sequence[str], count: int = 3
 ) -> list[str]:
-    """Returns a line for each word with its nearest others and their cosines, nearest first."""
+    """Returns a line for each word with its nearest neighbours and their cosines, nearest first."""
     others = similarity - np.diag(np.full(len(words), np.inf))
     return [
         ", ".join(f"{words[j]} {similarity[i, j]:.2f}" for j in row[:-1][:count])
@@ -155,12 +154,12 @@ def neighbours(
 
 
 def build_figure(words: Sequence[str], together, before, after, losses) -> Figure:
-    """Returns heat maps of cosines [V, V] before and after, with dots for pairs; and the losses.
+    """Plots heat maps of the cosines [V, V] before and after training, and the loss curve.
 
-    With more than about 100 words, only every n-th has a label. The figure is outside pyplot.
+    Dots mark pairs in one sentence. If there are over 100 words, only every n-th word has a label.
     """
     side = min(max(CELL * len(words), MIN_SIDE), MAX_SIDE)
-    figure = new_figure(2 * side + 1.4, side + 1.35 + LOSS_HEIGHT)
+    figure = plotting.new_figure(2 * side + 1.4, side + 1.35 + LOSS_HEIGHT)
     ratios = {"height_ratios": (side, LOSS_HEIGHT)}
     panels = figure.subplot_mosaic([["before", "after"], ["loss", "loss"]], gridspec_kw=ratios)
     maps, axes = {"before": before, "after": after}, panels["loss"]
@@ -168,19 +167,17 @@ def build_figure(words: Sequence[str], together, before, after, losses) -> Figur
         mesh = _draw_map(panels[time], words, similarity, together, 72 * side / len(words))
         panels[time].set_title(f"{time} training", fontsize=9)
     panels["after"].tick_params(labelleft=False)
-    bar = figure.colorbar(mesh, ax=[panels[time] for time in maps], aspect=30, pad=0.01)
-    bar.set_label("cosine (dots: words of one sentence)", fontsize=8)
-    axes.plot(losses, color=COLOURS[0], linewidth=1.3)
+    place = {"ax": [panels[time] for time in maps], "aspect": 30, "pad": 0.01}
+    plotting.add_colour_bar(mesh, [-1, 0, 1], "cosine (dots: words of one sentence)", **place)
+    plotting.curve(axes, range(len(losses)), losses, color=plotting.COLOURS[0])
     axes.set(xlim=(0, len(losses)), ylim=(0, None), xlabel="training step", ylabel="loss")
-    light_grid(axes)
-    for small in (axes, bar.ax):
-        small.tick_params(labelsize=7)
+    axes.tick_params(labelsize=7)
     return figure
 
 
 def _draw_map(axes: Axes, words, similarity, together, pitch: float):
-    """Draws one heat map, with `pitch` points from one word to the next; returns the image."""
-    mesh = axes.imshow(similarity, cmap=COLOUR_MAP, vmin=-1, vmax=1)
+    """Plots one heat map with a spacing of `pitch` points between words; returns the image."""
+    mesh = plotting.heat_map(axes, similarity, cmap=plotting.SIGNED, vmin=-1)
     rows, columns = np.nonzero(together & ~np.eye(len(words), dtype=bool))
     inks = np.where(np.abs(similarity[rows, columns]) > 0.55, "white", "black")
     axes.scatter(columns, rows, s=(0.18 * pitch) ** 2, color=inks, linewidths=0)
@@ -194,7 +191,7 @@ def _draw_map(axes: Axes, words, similarity, together, pitch: float):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Trains vectors as the command line says; prints and draws the results."""
+    """Trains vectors with the settings of the command line; prints and plots the results."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--sentences", type=Path, help="UTF-8 text, one sentence per line")
     parser.add_argument("--output", type=Path, default="runs/cooccurrence", help="folder to fill")
@@ -221,7 +218,7 @@ def run(arguments: Sequence[str]) -> int:
 
     options.output.mkdir(parents=True, exist_ok=True)
     picture = options.output / "cooccurrence.png"
-    save_figure(build_figure(words, together, before, after, losses), picture)
+    plotting.save_figure(build_figure(words, together, before, after, losses), picture)
     arrays = {
         "words": np.array(words, dtype=np.str_), "together": together, "vectors_before": first,
         "vectors_after": last, "before": before, "after": after, "losses": losses,
@@ -232,7 +229,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code: 0, or 2 after a line on a user error."""
+    """Returns the exit code: 0, or 2 after printing a user error."""
     return exit_code(lambda: run(arguments), place="--output", memory="--width or the words")
 
 

@@ -1,16 +1,16 @@
-"""Reproduces the pages in docs/results/: runs their commands, and collects the numbers.
+"""Reproduces the pages in docs/results/: runs their commands, and collects the scores.
 
     CORPORA=~/corpora python -m studies.results
     CORPORA=~/corpora python -m studies.results --pages=positions,heads --workers=2
 
-The pages are those in the first table of docs/results/README.md; the commands of a page are those
-in its first block of code, written as a user would type them. $CORPORA is a folder with a folder
-for each corpus, see README.md. Each worker has one core and runs one page at a time. A stopped
-command resumes, and a finished one ends at once, so after any interruption the same command
-continues.
+The pages are listed in the first table of docs/results/README.md. Each page lists its commands in
+its first code block, as a user would type them. $CORPORA is a folder with a subfolder for each
+corpus; see README.md. Each worker uses one core and runs one page at a time. An interrupted command
+resumes, and a finished command returns immediately, so this command can be repeated after any
+interruption.
 
-The scores of each run are written to docs/results/data/<name of its folder>.csv; the minutes of
-all trainings are printed by page.
+The scores of each run are written to docs/results/data/<name of its folder>.csv; the training time
+of each page is printed in minutes.
 """
 
 import csv
@@ -43,7 +43,7 @@ FOLDER = re.compile(r"--workdir=(\S+)")
 
 
 def read_pages(folder: Path) -> dict[str, list[str]]:
-    """Returns the commands of each page in the table of a folder's README, one per line."""
+    """Returns the commands of each page that a folder's README lists, keyed by page."""
     pages = {}
     for page in LISTED.findall((folder / "README.md").read_text("utf-8")):
         [block, *_] = BLOCK.findall((folder / f"{page}.md").read_text("utf-8"))
@@ -55,16 +55,16 @@ def read_pages(folder: Path) -> dict[str, list[str]]:
 
 
 def run_pages(pages: Mapping[str, list[str]], workers: int) -> list[str]:
-    """Runs the commands of each page, a page per core; returns those that failed, with their logs.
+    """Runs the commands of each page, one page per core; returns failed commands and their logs.
 
-    A page ends at its first failure, since later commands may need the result.
+    A page stops at its first failed command, since later commands may need its results.
     """
     cores: SimpleQueue[int] = SimpleQueue()
     for core in sorted(os.sched_getaffinity(0))[:workers]:
         cores.put(core)
 
     def pin() -> None:
-        os.sched_setaffinity(0, {cores.get()})  # for this thread, and the processes that it starts
+        os.sched_setaffinity(0, {cores.get()})  # for this thread and its child processes
 
     def run(page: str) -> str:
         for command in pages[page]:
@@ -85,7 +85,7 @@ def run_pages(pages: Mapping[str, list[str]], workers: int) -> list[str]:
 
 
 def collect(folder: Path) -> list[dict[str, Any]]:
-    """Copies the scores of a run, or of a sweep's trials, to DATA; returns a row for each."""
+    """Copies the scores of a run, or of a sweep's trials, to DATA; returns a row for each run."""
     table, single, target = folder / "results.csv", folder / "results.json", DATA / folder.name
     if table.exists():
         text = table.read_text("utf-8")
@@ -103,7 +103,7 @@ def collect(folder: Path) -> list[dict[str, Any]]:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Reproduces the pages that the command line names; prints the time of each."""
+    """Reproduces the pages named on the command line; prints the training time of each page."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--pages", default="", help="names of pages, with commas; '': all")
     parser.add_argument("--workers", type=int, default=2, help="cores, one page each")
@@ -131,7 +131,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code: 0, 1 if a command failed, or 2 after a line on a user error."""
+    """Returns the exit code: 0, 1 if a command failed, or 2 after printing a user error."""
     return exit_code(lambda: run(arguments), place="runs", memory="--workers")
 
 

@@ -1,4 +1,4 @@
-"""Generates the documentation page of all config keys, from their classes and comments."""
+"""Generates the documentation page of all config keys from the config classes and comments."""
 
 import math
 import re
@@ -24,7 +24,7 @@ COLUMNS = "| key | default | range | meaning | facts |\n|---|---|---|---|---|\n"
 
 
 def comments() -> Iterator[tuple[str, str, str, str]]:
-    """Yields (key, its comment, the comment directly above, the last comment above) of each key."""
+    """Yields (key, comment after it, comment directly above, last comment above) for each key."""
     sections = {c.__name__: name for name, (classes, _) in SECTIONS.items() for c in classes}
     for file in FILES:
         section, above, last = None, "", ""
@@ -39,7 +39,7 @@ def comments() -> Iterator[tuple[str, str, str, str]]:
 
 
 def page() -> str:
-    """Returns the page: a table for each section, and the meaning of the keys' facts."""
+    """Returns the Markdown page: a table for each section, and the meanings of the keys' facts."""
     about = {key: own or above or f"see above: {last}" for key, own, above, last in comments()}
     text = HEAD.format(*FILES)
     for section in SECTIONS:

@@ -1,12 +1,12 @@
-"""The rooms of the code: their maximum lines, and the imports that each part may have."""
+"""Rooms (areas of the codebase) with line limits, and the imports allowed in each part."""
 
 from typing import NamedTuple
 
 
 class Room(NamedTuple):
-    """A part of the code, with its goal for lines (`budget`), and the limit in lint."""
+    """A part of the codebase with a target line count (`budget`) and a limit that lint enforces."""
 
-    paths: str  # separated by spaces; a file belongs to the longest path that matches
+    paths: str  # separated by spaces; a file belongs to the longest matching path
     budget: int
     limit: int
 
@@ -49,7 +49,7 @@ ROOMS = {
     "studies": Room("studies", 900, 380),
 }
 
-# What a reader of the paper opens: it imports only itself, these modules, and these libraries.
+# The core, for readers of the paper: it imports only itself, CORE_OURS and CORE_LIBRARIES.
 CORE = (
     "transformer.data.batches",
     "transformer.data.buckets",
@@ -65,8 +65,8 @@ OUTSIDE = tuple(
 CORE_OURS = ("transformer.errors", "transformer.variants")
 CORE_LIBRARIES = {"jax", "flax", "optax", "numpy", "jaxtyping"}
 
-# The imports from this repository that each part may have, besides its own modules; a module
-# belongs to the longest name that matches. No two folders import one another, see `circles`.
+# Modules of this repository that each part may import, besides its own modules. A module belongs to
+# the part with the longest matching name. Folders must not import each other; see `circles`.
 BASE = ("transformer.errors", "transformer.files", "transformer.variants")
 ALLOWED = {
     "transformer": (),
@@ -173,7 +173,7 @@ ALLOWED = {
     "configs": ("transformer.config",),
 }
 
-# Modules with a single importer in another folder that are not doors, and the reason.
+# Exceptions to `structure.strangers`, with the reason for each.
 AT_HOME = {
     "experiments.command.main": "the command of the installed package, with what it runs",
     "experiments.attention.class_figures": "the maps of attention pooling, with its figures",
@@ -182,8 +182,8 @@ AT_HOME = {
     "transformer.inference.pictures": "the classifiers of texts and of pictures lie in one folder",
     "transformer.model.recurrent.model": "a door; `build` also checks names behind it",
 }
-# The number of messages in the library with a complete command, or with flags to paste into one.
-# All other messages name arguments and keys, since Python and a server have no flags.
+# The number of library messages that contain a complete command, or flags to paste into one. All
+# other messages name arguments and keys, since Python users and the server have no flags.
 COMMANDS = {
     "transformer/data/files/locate.py": 1,
     "transformer/data/labelled.py": 1,

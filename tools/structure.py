@@ -1,9 +1,9 @@
-"""Checks of the code's structure for `make lint`: sizes, imports and words.
+"""Checks the structure of the code for `make lint`: sizes, imports and words.
 
     python -m tools.structure
 
-Prints the lines of each room with its budget, and each broken rule with its file; the exit code is
-1 if there is any. Each file is read once; a rule is a function of all modules.
+Prints the line count and the budget of each room, and each violation of a rule with the file name.
+The exit code is 1 if there are violations. Each file is read once, and rules take all modules.
 """
 
 import ast
@@ -32,17 +32,17 @@ from tools.words import strange_words
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("transformer", "experiments", "configs", "studies", "launch")
-SOURCE = ("transformer", "experiments", "studies")  # folders with a budget of lines
+SOURCE = ("transformer", "experiments", "studies")  # folders with a line budget
 PACKAGE_FILES = ("__init__.py", "py.typed")
-MAX_FILES = 14  # files in a folder, without PACKAGE_FILES
-MAX_LINES, MAX_BODY = 400, 50  # lines of a file, and of a function without its docstring
+MAX_FILES = 14  # maximum number of files in a folder, without PACKAGE_FILES
+MAX_LINES, MAX_BODY = 400, 50  # lines of a file, and of a function's body
 MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 38_605, 217, 30  # goals: 32,500, 225, 40
 MAX_ROOMS, MAX_ARROWS = 12, 30  # folders of `experiments`, and imports between them
-MAX_CORE = 4_660  # lines of the core shelf
+MAX_CORE = 4_660  # lines of the core; see `rooms.CORE`
 MAX_WHOLE_CONFIGS = 36  # functions that take the whole config
 MAX_TESTS = 0.8  # lines of tests per line of source; goal: 0.75
 MAX_DOCS = 36_000  # words
-# Participles that are bad names for values; a noun says what the value is.
+# Participles that are bad variable names; a noun should say what the value is.
 PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
 MAX_PARTICIPLES = 56  # goal: 0
 
@@ -53,7 +53,7 @@ class Module(NamedTuple):
     Attributes:
       name: dotted name of the module.
       path: path relative to the root.
-      imports: modules of this repository that it imports, anywhere in the file.
+      imports: modules of this repository that are imported anywhere in the file.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Module(NamedTuple):
 
 
 def read(path: Path, source: str) -> Module:
-    """Returns the module of a file; imported names are resolved to their modules."""
+    """Parses a file as a module; resolves imported names to their modules."""
     name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
     tree = ast.parse(source)
     imports = frozenset(i for i in _imports(tree, path) if i.split(".")[0] in PACKAGES)
@@ -78,7 +78,7 @@ def _imports(tree: ast.AST, path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             # `from transformer import optim` imports a module, `from transformer.optim import x`
-            # may import another object: see whether there is a file.
+            # may import another object: this checks whether there is a file.
             name = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
             folder = ROOT.joinpath(*name.split("."))
             for inner in (folder / alias.name for alias in node.names):
@@ -107,7 +107,7 @@ def in_core(module: str) -> bool:
 
 
 def wrong_imports_of_the_core(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Yields a line for each import of the core shelf from outside it."""
+    """Yields a line for each import that the core must not have."""
     for module in filter(lambda module: in_core(module.name), modules.values()):
         for name in _imports(module.tree, module.path):
             first, ours = name.split(".")[0], name in CORE_OURS or in_core(name)
@@ -116,7 +116,7 @@ def wrong_imports_of_the_core(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def wrong_imports_of_configs(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Yields imports of configs other than keys and their container, since these start no jax."""
+    """Yields forbidden imports in configs, which may import two packages that do not load JAX."""
     for module in modules.values():
         names = _imports(module.tree, module.path) if _within(module.name, "configs") else ()
         for name in names:
@@ -125,7 +125,7 @@ def wrong_imports_of_configs(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def circles(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Yields a line with the folders that import one another, if there are any."""
+    """Yields a line with the folders that form import cycles, if there are any."""
     graph: dict[str, set[str]] = {}
     for module in modules.values():
         graph.setdefault(_room(module.name), set()).update(map(_room, module.imports))
@@ -137,7 +137,7 @@ def circles(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def _room(module: str) -> str:
-    """Returns the folder of a module; if that has folders with modules, the module itself."""
+    """Returns the folder of a module, or the module itself if its folder has subpackages."""
     folder = _folder(module)
     has_rooms = any(folder.glob("*/__init__.py"))
     return module if has_rooms or folder == ROOT else ".".join(folder.relative_to(ROOT).parts)
@@ -149,14 +149,14 @@ def _folder(module: str) -> Path:
 
 
 def room_arrows(modules: Mapping[str, Module]) -> set[tuple[str, str]]:
-    """Returns the pairs of folders in `experiments` in which the first imports the second."""
+    """Returns the pairs (importing folder, imported folder) in `experiments`."""
     inside = [m for m in modules.values() if m.name.startswith("experiments.")]
     pairs = {(_room(m.name), _room(name)) for m in inside for name in m.imports & modules.keys()}
     return {(a, b) for a, b in pairs if a != b and b.startswith("experiments.")}
 
 
 def importers(modules: Mapping[str, Module]) -> dict[str, list[str]]:
-    """Returns the modules that import each module."""
+    """Returns a dict from each module to the modules that import it."""
     result: dict[str, list[str]] = {name: [] for name in modules}
     for module in modules.values():
         for name in module.imports & modules.keys():
@@ -165,9 +165,9 @@ def importers(modules: Mapping[str, Module]) -> dict[str, list[str]]:
 
 
 def strangers(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Yields modules with a single importer, in another folder, that are not doors.
+    """Yields modules that are not doors and whose only importer is in another folder.
 
-    A door is the entry to its folder: it imports a module that no other folder imports.
+    A door is an entry point of its folder: it imports a module that no other folder imports.
     """
     users = importers(modules)
     folders = {name: {_folder(user) for user in users[name]} for name in modules}
@@ -194,13 +194,13 @@ def long_code(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Returns the lines of a function without its head and docstring."""
+    """Returns the number of lines in a function's body, without the docstring."""
     body = function.body[1:] if ast.get_docstring(function) else function.body
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
 def flags_in_messages(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Yields messages of the library that name flags of the command."""
+    """Yields library messages that mention command-line flags."""
     for module in modules.values():
         if _within(module.name, "transformer"):
             prose = [node.value for node in ast.walk(module.tree) if isinstance(node, ast.Expr)]
@@ -215,7 +215,7 @@ def flags_in_messages(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def names_of_tasks(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Yields comparisons with a task's name, for which a fact of the task should be used."""
+    """Yields comparisons with a task's name; the code should use a property of the task instead."""
     for module in modules.values():
         for node in ast.walk(module.tree):
             sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
@@ -227,7 +227,7 @@ def names_of_tasks(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def participles(modules: Mapping[str, Module]) -> int:
-    """Returns the number of values whose name is a participle."""
+    """Returns the number of assignments to variables that are named with a participle."""
     return sum(
         isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PARTICIPLES
         for module in modules.values()
@@ -271,7 +271,7 @@ def long_folders() -> Iterator[str]:
 
 
 def put_off() -> Iterator[str]:
-    """Yields marks of postponed work, and files with meaningless names."""
+    """Yields markers of postponed work, and files with meaningless names."""
     marks = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
     for path in (*texts("*.py"), *ROOT.glob("*.md")):
         if mark := next((mark for mark in marks if mark in path.read_text("utf-8")), ""):
@@ -281,13 +281,13 @@ def put_off() -> Iterator[str]:
 
 
 def texts(pattern: str) -> list[Path]:
-    """Returns the files of this repository with a pattern, tests included."""
+    """Returns the repository's files that match a pattern, including tests."""
     places = (*(p for p in PACKAGES if p != "launch"), "tests", "tools")
     return [ROOT / "launch.py", *(f for place in places for f in (ROOT / place).rglob(pattern))]
 
 
 def sizes(modules: Mapping[str, Module]) -> tuple[Table, list[str]]:
-    """Returns the table of the rooms, and a line for each exceeded limit."""
+    """Returns the table of room sizes, and a line for each exceeded limit."""
     lines = dict.fromkeys(ROOMS, 0)
     for module in modules.values():
         fits = {
@@ -332,7 +332,7 @@ def sizes(modules: Mapping[str, Module]) -> tuple[Table, list[str]]:
 
 
 def read_all() -> dict[str, Module]:
-    """Returns the modules of this repository by name, without tests and tools."""
+    """Returns the modules of this repository, keyed by name, without tests and tools."""
     paths = sorted(path.relative_to(ROOT) for path in texts("*.py"))
     modules = [
         read(path, (ROOT / path).read_text("utf-8"))
@@ -343,7 +343,7 @@ def read_all() -> dict[str, Module]:
 
 
 def main() -> int:
-    """Prints the table and the broken rules; returns the exit code."""
+    """Prints the table and the violations of rules; returns the exit code."""
     modules = read_all()
     table, over = sizes(modules)
     broken = [line for rule in RULES for line in rule(modules)]

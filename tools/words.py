@@ -1,10 +1,10 @@
-"""Words that must not return: names, messages and pages use the field's words."""
+"""Banned words: names, messages and pages must use the standard terms instead."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-# Words without another meaning here: pattern -> (what to write, examples that match).
+# Words that have no other meaning in this project: pattern -> (replacement, matching examples).
 WORDS = {
     r"population": ("a batch of runs", "the population of runs"),
     r"prob(e|es|ed|ing)(?![a-z])": ("attention snapshots", "a probe; probes; probed; probing"),
@@ -90,14 +90,14 @@ PLACES += ("configs", "docs", "studies", "tests", "tools")
 
 
 def strange(word: str, text: str) -> list[str]:
-    """Returns the lines that have a word, alone or as a part of a name."""
+    """Returns the lines that contain a word, alone or as a part of a name."""
     flags = 0 if word.isupper() or "MOST" in word else re.IGNORECASE
     pattern = re.compile(rf"(?<![A-Za-z])(?:{word})(?![A-Za-z])", flags)
     return [line.strip() for line in text.splitlines() if pattern.search(line)]
 
 
 def strange_words(root: Path) -> Iterator[str]:
-    """Yields a line for each such word in a file of the project, with what to write instead."""
+    """Yields a message with the replacement for each banned word in the project's files."""
     for place in PLACES:
         for path in [root / place] if (root / place).is_file() else (root / place).rglob("*"):
             if path.suffix in SUFFIXES and path != Path(__file__):

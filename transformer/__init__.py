@@ -1,33 +1,33 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017) in JAX and Flax.
 
-`transformer.load("runs/own")` returns a trained run, see `transformer.runs.loaded.LoadedRun`;
-`transformer.train` trains one. Errors that the user can fix are `transformer.UserError`.
+`transformer.load("runs/own")` returns a trained model as a `transformer.runs.loaded.LoadedRun`;
+`transformer.train` trains a model. Errors that users can fix are of type `transformer.UserError`.
 
-Letters of dimensions, in jaxtyping signatures and einsum strings:
+Letters for the dimensions in jaxtyping signatures and einsum strings:
 
-    B  batch                       D  width of the residual stream, d_model
+    B  batch size                  D  embedding dimension, d_model
     L  query or target length      H  attention heads
-    M  key or source length        K  size of one head, d_model / num_heads
-    V  vocabulary                  F  inner width of the feed-forward layer, d_ff
+    M  key or source length        K  head size, by default d_model / num_heads
+    V  vocabulary size             F  inner dimension of the feed-forward layer, d_ff
     P  hypotheses per sentence in beam search
 
-Masks are boolean, True where a query may attend to a key. They are combined as booleans and
-applied once, in `model.attention.masked_softmax`; a query that may attend to no key
-gets zeros.
+Masks are boolean, and True where a query may attend to a key. They are combined with logical AND
+and applied once, in `model.attention.masked_softmax`. If all keys of a query are masked, the
+attention weights of this query are zeros.
 
-Reading order, with the sections of the paper:
+Suggested reading order, with the sections of the paper:
 
     model/attention.py    3.2.1 scaled dot product, 3.2.2 multi-head attention
     model/masks.py        3.2.3 masks
     model/layers.py       3.3 feed-forward, 3.4 embeddings, 5.4 dropout, 3.1 residual and norms
     model/positions/      3.5 positional encoding
-    model/stack.py        3.1 encoder and decoder layers; gates on their heads
-    model/transformer.py  3.1 the whole model; stepwise decoding
+    model/stack.py        3.1 encoder and decoder layers; head gates
+    model/transformer.py  3.1 the complete model; incremental decoding
     model/losses.py       5.4 label smoothing
-    optim/                5.3 optimizer and schedule; training/step.py: a training step
-    data/ decoding/       5.1 batches.py, of buckets of lengths; 6.1 beam search; sampling
+    optim/                5.3 optimizer and schedule; training/step.py: the training step
+    data/ decoding/       5.1 batches.py, length buckets; 6.1 beam search; sampling
 
-The core shelf ends here; docs/architecture.md describes the rest, which it does not import.
+These modules are the core, which imports none of the other modules; see docs/architecture.md.
 """
 
 import importlib
@@ -45,5 +45,5 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Imported on first access, so that importing this package does not start JAX.
+    # Imported on first access, so that importing this package does not import JAX.
     return getattr(importlib.import_module("transformer.runs.loaded"), name)

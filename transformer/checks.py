@@ -1,4 +1,4 @@
-"""Checks the values of a config before training."""
+"""Validates the values of a config before training."""
 
 import importlib
 from collections.abc import Callable, Iterable
@@ -28,10 +28,10 @@ from transformer.tasks.translation import check_vocabularies
 
 
 def check(config: ConfigDict, *uses: str) -> None:
-    """Checks the values of a config that can be checked without text and model.
+    """Checks the config values that can be validated without the data and the model.
 
     Args:
-      uses: the purposes of the config, from `USES`.
+      uses: what the config is used for, as keys of `USES`.
     """
     _check_values(config)
     for use in uses:
@@ -72,14 +72,14 @@ def _check_values(config: ConfigDict) -> None:
 
 
 def _check_value(key: str, value: Any, of: str = "") -> None:
-    """Raises UserError if a value is out of the range of its key, or not one of its choices."""
+    """Raises UserError if a value is out of range, or is not an allowed choice for its key."""
     about = KEYS[key]
     choices = value != about.default and about.choices and tuple(choices_of(key))
     check_value(f"config.{key}{of}", value, about._replace(choices=choices))
 
 
 def choices_of(key: str) -> Iterable[str]:
-    """Returns the values that a key may have."""
+    """Returns the allowed values of a config key."""
     choices = KEYS[key].choices
     if isinstance(choices, str):
         module, _, name = choices.rpartition(".")
@@ -88,7 +88,7 @@ def choices_of(key: str) -> Iterable[str]:
 
 
 def _check_mesh(mesh: str, model: ConfigDict) -> None:
-    """Raises UserError if the devices along an axis do not divide the model's arrays."""
+    """Raises UserError if a model dimension is not divisible by the size of its mesh axis."""
     divided = {"fsdp": ("d_model",), "tensor": ("num_heads", "num_kv_heads", "d_ff")}
     for axis, size in mesh_sizes(mesh).items():
         for key in divided.get(axis, ()):
@@ -101,7 +101,7 @@ def _check_mesh(mesh: str, model: ConfigDict) -> None:
 
 
 def _check_pictures(config: ConfigDict) -> None:
-    """Raises UserError if an augmentation of pictures is unknown, or the task has no pictures."""
+    """Raises UserError if an image augmentation is unknown or does not apply to the task."""
     changes = config.data.augment
     for name in filter(None, changes.split("+")):
         check_choice("config.data.augment", name, CHANGES)
@@ -124,9 +124,9 @@ def _check_pictures(config: ConfigDict) -> None:
 
 
 def _check_text(config: ConfigDict) -> None:
-    """Checks the keys of the training text before it is read.
+    """Checks the config keys of the training data before the data is read.
 
-    Reading checks whether files and data sets exist.
+    Whether files and data sets exist is checked when they are read.
     """
     corpora, task = corpora_of(config.data), REGISTRY[config.task]
     for corpus in corpora:
@@ -141,9 +141,9 @@ def _check_text(config: ConfigDict) -> None:
 
 
 def _check_source(data: ConfigDict, task: type[Task]) -> None:
-    """Raises UserError if the settings of one text have an unknown name, or an invalid rule.
+    """Raises UserError if a data source is unknown, or if a cleaning rule is invalid.
 
-    Each task reads other keys of these settings.
+    The task determines which sources are valid; cleaning rules apply only to sentence pairs.
     """
     check_choice("config.data.source", data.source, task.sources)
     if task.reads == PAIRS:
@@ -151,7 +151,7 @@ def _check_source(data: ConfigDict, task: type[Task]) -> None:
 
 
 def _check_corpora(data: ConfigDict, task: str) -> None:
-    """Raises UserError if a corpus of several has a number out of range, or another fault."""
+    """Raises UserError if `config.data.corpora` has an invalid value or does not fit the task."""
     corpora = corpora_of(data)
     if corpora and REGISTRY[task].reads != PAIRS:
         raise UserError(
@@ -164,9 +164,9 @@ def _check_corpora(data: ConfigDict, task: str) -> None:
 
 
 def _check_start(config: ConfigDict) -> None:
-    """Checks the keys that only training reads.
+    """Checks the config keys that are used only during training.
 
-    A trained run can be used without the run that it started from.
+    A trained model no longer needs the run from which it was initialised.
     """
     asks = REGISTRY[config.task].label_type == ANSWERS
     if wrong := [name for name in OF_ANSWERS if asks and name in config.data.augment.split("+")]:
@@ -193,13 +193,13 @@ def _check_start(config: ConfigDict) -> None:
 
 
 def _check_model(config: ConfigDict) -> None:
-    """Checks that a config describes a valid model, as far as possible without text."""
+    """Checks the parts of the model config that can be validated without the data."""
     REGISTRY[config.task].without_text(config).check_model()
 
 
-# The checks for each purpose of a config, besides its values.
+# Additional checks for each use of a config.
 USES: dict[str, Callable[[ConfigDict], None]] = {
     "model": _check_model,
     "training": _check_start,
-    "later": _check_text,  # for training at a later time
+    "later": _check_text,  # for training that starts later
 }

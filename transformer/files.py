@@ -1,9 +1,9 @@
-"""Atomic files, complete or absent even after a power loss, and JSON that may be damaged.
+"""Atomic file writes that survive a power loss, and validation of JSON files.
 
-A shape describes a valid value: a type, where `float` allows any number and `int` excludes
-booleans; a tuple of alternative shapes; `[shape]`, a list; `Each(shape)`, an object whose values
-all have that shape; or {key: shape}, an object with at least these keys. A key that ends in "?" may
-be missing.
+A `shape` is a schema for JSON values: a type, where `float` allows any number and `int` excludes
+booleans; a tuple of alternative schemas; `[shape]` for a list; `Each(shape)` for an object whose
+values all match this schema; or {key: shape} for an object with at least these keys. A key that
+ends in "?" is optional.
 """
 
 import contextlib
@@ -26,34 +26,34 @@ from typing import Any, NamedTuple
 
 from transformer.errors import UserError
 
-# In the wheel, the folders `experiments` and `configs` are in this package.
+# The wheel installs the folders `experiments` and `configs` inside this package.
 INSTALLED = importlib.util.find_spec(f"{__package__}.experiments") is not None
 LAUNCH = "transformer-jax" if INSTALLED else "python launch.py"
-SEAL = "sha256"  # key of a JSON object in a file: the digest of all other keys
-MAX_FILE = 2**26  # bytes of a file that is read at once, unless the reader sets a limit
-MAX_LINE = 2**30  # bytes of a line of JSON, such as a document
-MAX_UNPACKED = 2**28  # maximum bytes of the arrays of a compressed file
+SEAL = "sha256"  # key in a JSON file for the digest of all other keys
+MAX_FILE = 2**26  # default maximum bytes of a file that is read into memory
+MAX_LINE = 2**30  # maximum bytes of a JSON line, such as a document
+MAX_UNPACKED = 2**28  # maximum uncompressed bytes of the arrays in an npz file
 DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError)
 DAMAGE += (zipfile.BadZipFile, zlib.error)
 MAX_NUMBER = 2**63
-# Suffix of unfinished files and folders, after process id and machine.
+# Suffix of unfinished files and folders, after the process id: a hash of the host name.
 PARTIAL = f"{hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]}.partial"
 
 
 def import_sibling(name: str) -> ModuleType:
-    """Returns a module of `experiments` or `configs`, the library's only way to import these."""
+    """Imports a module from `experiments` or `configs`; the library has no other such imports."""
     return importlib.import_module(f"{__package__}.{name}" if INSTALLED else name)
 
 
 @contextlib.contextmanager
 def whole_file(path: Path, binary: bool = False) -> Iterator[Any]:
-    """Opens a file for writing that gets its name only when it is complete on disk.
+    """Opens a temporary file for writing, and renames it once it is complete on disk.
 
-    If writing fails, the previous file stays and nothing else is left, and the error names the
-    file. If two processes write the same file, one of them wins.
+    If writing fails, the previous file is kept, the temporary file is deleted, and the error
+    contains the file name. If two processes write the same file, the last rename wins.
 
     Args:
-      binary: write bytes; otherwise UTF-8 text without conversion of line breaks.
+      binary: whether to write bytes instead of UTF-8 text, whose line breaks are not converted.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}.{PARTIAL}")
     options: dict[str, Any] = {} if binary else {"newline": "", "encoding": "utf-8"}
@@ -68,13 +68,13 @@ def whole_file(path: Path, binary: bool = False) -> Iterator[Any]:
     except BaseException as error:
         partial.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(partial)):
-            error.filename = str(path)  # the error of a full disk has no name
+            error.filename = str(path)  # the error for a full disk has no file name
         raise
 
 
 @contextlib.contextmanager
 def partial_folder(path: Path) -> Iterator[Path]:
-    """Yields an empty folder, to be renamed to the path when complete; otherwise it is deleted."""
+    """Yields an empty temporary folder, which is deleted unless the caller renames it to `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     delete_leftovers(path)
     prefix = f"{path.name}.{os.getpid()}."
@@ -83,14 +83,14 @@ def partial_folder(path: Path) -> Iterator[Path]:
         folder.mkdir()
         try:
             yield folder
-        except OSError as error:  # name the path in place of the temporary folder
+        except OSError as error:  # report the path instead of the temporary folder
             name = str(error.filename2 or error.filename or path)
             error.filename, error.filename2 = name.replace(str(folder), str(path)), None
             raise
 
 
 def delete_leftovers(path: Path) -> None:
-    """Deletes unfinished files and folders of killed processes of this machine."""
+    """Deletes unfinished files and folders that killed processes left on this machine."""
     partial = re.compile(rf"{re.escape(path.name)}\.(\d{{1,9}})\.(\w+\.)?{re.escape(PARTIAL)}")
     for match in filter(None, map(partial.fullmatch, os.listdir(path.parent))):
         try:
@@ -104,7 +104,7 @@ def delete_leftovers(path: Path) -> None:
 
 @contextlib.contextmanager
 def naming(place: str | Path) -> Iterator[None]:
-    """Adds a file name to system errors without one, such as that of a full disk."""
+    """Adds a file name to an OSError that has none, such as the error for a full disk."""
     try:
         yield
     except OSError as error:
@@ -113,13 +113,13 @@ def naming(place: str | Path) -> Iterator[None]:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file, see `whole_file`."""
+    """Writes bytes to a file atomically; see `whole_file`."""
     with whole_file(path, binary=True) as file:
         file.write(data)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a UTF-8 file, see `whole_file`."""
+    """Writes text to a UTF-8 file atomically; see `whole_file`."""
     with whole_file(path) as file:
         file.write(text)
 
@@ -130,22 +130,22 @@ def seal_of(content: Mapping[str, Any]) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a JSON file, see `whole_file`; an object gets its `SEAL`, which readers check."""
+    """Writes a JSON file atomically; objects get a digest (`SEAL`) that is verified on reading."""
     if isinstance(value, Mapping):
         value = {**value, SEAL: seal_of(value)}
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Writes an npz file, see `whole_file`; equal arrays make equal files."""
-    import numpy as np  # takes a seventh of a second, too long for --help
+    """Writes an npz file atomically; equal arrays result in identical files."""
+    import numpy as np  # takes 0.14 s, too long for --help
 
     with whole_file(path, binary=True) as file:
         np.savez_compressed(file, **arrays)
 
 
 def sync(path: Path) -> None:
-    """Waits until a file or a folder is on disk."""
+    """Flushes a file or a folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -154,7 +154,7 @@ def sync(path: Path) -> None:
 
 
 class Each(NamedTuple):
-    """The shape of an object with any keys whose values all have one shape."""
+    """The schema of an object with arbitrary keys, in which all values match `shape`."""
 
     shape: Any
 
@@ -164,17 +164,17 @@ class OddFileError(OSError):
 
 
 class DamageError(Exception):
-    """A file differs from what was written."""
+    """A file differs from the content that was written to it."""
 
 
 def open_file(path: Path, limit: int | None = None) -> io.BufferedReader:
-    """Opens a file for reading, but not a pipe, which may block, or a device.
+    """Opens a file for reading; rejects devices and pipes, since reading them may block.
 
     Args:
-      limit: maximum bytes of the file; None for any number.
+      limit: maximum bytes of the file; None for no limit.
 
     Raises:
-      OddFileError: it is one of these, or too large; the error names the file.
+      OddFileError: the path is a pipe or a device, or the file is too large.
     """
     if path.is_fifo() or path.is_char_device():
         raise OddFileError(errno.EFBIG, "it is a pipe or a device", str(path))
@@ -184,13 +184,13 @@ def open_file(path: Path, limit: int | None = None) -> io.BufferedReader:
 
 
 def read_file(path: Path, limit: int = MAX_FILE) -> bytes:
-    """Returns the content of a regular file, see `open_file`."""
+    """Returns the content of a regular file; see `open_file`."""
     with open_file(path, limit) as file:
         return file.read()
 
 
 def open_input(path: Path, limit: int | None, fix: str) -> io.BufferedReader:
-    """Opens a file, see `open_file`; on failure raises UserError, which ends with `fix`."""
+    """Opens a file with `open_file`, or raises a UserError whose message ends with `fix`."""
     try:
         return open_file(path, limit)
     except FileNotFoundError:
@@ -206,15 +206,15 @@ def hash_file(path: Path) -> str:
 
 
 def digest_file(path: Path, fix: str) -> str:
-    """Returns the digest of a regular file; on failure raises UserError, which ends with `fix`."""
+    """Returns a regular file's SHA-256, or raises a UserError whose message ends with `fix`."""
     with open_input(path, None, fix) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def copy_file(path: Path, target: Path, fix: str, digest: str = "") -> str:
-    """Copies a regular file, see `whole_file`; returns its digest.
+    """Copies a regular file atomically, and returns its SHA-256.
 
-    Raises UserError, which ends with `fix`, if it is missing or does not match `digest`.
+    Raises a UserError whose message ends with `fix` if the file is missing or its digest differs.
     """
     copied = digest_file(path, fix)
     if digest not in ("", copied):
@@ -226,10 +226,10 @@ def copy_file(path: Path, target: Path, fix: str, digest: str = "") -> str:
 
 @contextlib.contextmanager
 def open_arrays(path: Path) -> Iterator[Any]:
-    """Yields the arrays of an npz file by name; each is read on access.
+    """Yields the arrays of an npz file, keyed by name; each array is read on access.
 
     Raises:
-      ValueError: one is missing or damaged, or they would exceed the memory limit.
+      ValueError: an array is missing or damaged, or the arrays would exceed the memory limit.
     """
     import numpy as np
 
@@ -246,10 +246,10 @@ def open_arrays(path: Path) -> Iterator[Any]:
 
 
 def read_json(path: Path, shape: Any, fix: str) -> Any:
-    """Returns the content of a UTF-8 JSON file of a given shape.
+    """Returns the content of a UTF-8 JSON file, which must match the schema `shape`.
 
-    Raises UserError, which ends with `fix`, such as "restore the original", if it is missing or
-    damaged, or has another shape.
+    Raises a UserError if the file is missing or damaged, or does not match the schema. The message
+    ends with `fix`, such as "restore the original".
     """
     with open_input(path, MAX_FILE, fix) as file:
         value, wrong = parse_json(file.read(), shape)
@@ -261,12 +261,12 @@ def read_json(path: Path, shape: Any, fix: str) -> Any:
 def read_json_lines(
     path: Path, shape: Any, fix: str, digest: Any = None
 ) -> Iterator[tuple[int, Any]]:
-    """Yields the number, from one, and the value of each line of a UTF-8 file of JSON lines.
+    """Yields (one-based line number, value) for each line of a UTF-8 JSON Lines file.
 
-    Raises UserError as `read_json` does, with the line number.
+    Raises the same errors as `read_json`; the messages include the line number.
 
     Args:
-      digest: a hash object of hashlib, which is updated with the lines.
+      digest: a `hashlib` hash object that is updated with each line.
     """
     with open_input(path, None, fix) as file:
         for number, line in enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1):
@@ -279,7 +279,7 @@ def read_json_lines(
 
 
 def read_sealed(path: Path, shape: Any) -> dict[str, Any]:
-    """Returns the JSON object that `write_json` wrote; raises DamageError for anything else."""
+    """Reads a JSON object that `write_json` has written; raises DamageError for other content."""
     try:
         data = read_file(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -293,9 +293,9 @@ def read_sealed(path: Path, shape: Any) -> dict[str, Any]:
 
 
 def parse_json(data: bytes, shape: Any) -> tuple[Any, str | None]:
-    """Returns the value of a JSON text without its seal, and the error if it is invalid.
+    """Returns the parsed value without its seal, and an error message, or None if it is valid.
 
-    An object without a seal was not written by `write_json`, or was changed and its seal removed.
+    Objects without a seal are valid, since other programs write them, and users may remove a seal.
     """
     try:
         value = json.loads(data.decode("utf-8"))
@@ -311,10 +311,10 @@ def parse_json(data: bytes, shape: Any) -> tuple[Any, str | None]:
 
 
 def mismatch(value: Any, shape: Any, place: str = "") -> str | None:
-    """Returns the first mismatch between a value and a shape, or None; see the module docstring.
+    """Returns a description of the first mismatch between a value and a schema, or None.
 
     Args:
-      place: dotted keys that lead to the value.
+      place: the dotted path of keys that leads to the value.
     """
     if isinstance(shape, tuple) and not isinstance(shape, Each):
         wrong = [mismatch(value, choice, place) for choice in shape]

@@ -1,4 +1,4 @@
-"""The mesh of devices that compute one model, and the sharding of arrays on it."""
+"""The device mesh for model and data parallelism, and the sharding of arrays over it."""
 
 import math
 import re
@@ -12,8 +12,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer.errors import UserError
 
 AXES = ("data", "fsdp", "tensor")
-# The axis divided among the devices of `tensor`, by the parameter's name: heads, the inner features
-# of a feed-forward layer, and the vocabulary (Shoeybi et al. 2019, "Megatron-LM", section 3).
+# Parameter name pattern -> axis that is sharded over `tensor`: attention heads, feed-forward inner
+# features, or the vocabulary (Shoeybi et al. 2019, "Megatron-LM", section 3).
 DIVIDED = (
     (r"(query|key|value|inner|gate)/(kernel|bias)$", -1),
     (r"(self|cross)_attention/output/kernel$|outer/kernel$", -2),
@@ -22,10 +22,10 @@ DIVIDED = (
 
 
 def mesh_sizes(sizes: str) -> dict[str, int]:
-    """Returns the number of devices along each axis that `train.mesh` names.
+    """Returns the number of devices along each axis that `train.mesh` names, or {} for `auto`.
 
     Raises:
-      UserError: it is neither `auto` nor axes with numbers.
+      UserError: `train.mesh` is neither `auto` nor a list of axis sizes.
     """
     if sizes == "auto":
         return {}
@@ -39,10 +39,10 @@ def mesh_sizes(sizes: str) -> dict[str, int]:
 
 
 def make_mesh(devices: Sequence[Any], sizes: str) -> Mesh:
-    """Returns the mesh of `train.mesh`; `data` gets the devices that the other axes leave.
+    """Returns the device mesh for `train.mesh`; by default, `data` uses all remaining devices.
 
     Raises:
-      UserError: the axes do not divide the devices.
+      UserError: the product of the axis sizes is not the number of devices.
     """
     asked = mesh_sizes(sizes)
     others = math.prod(size for axis, size in asked.items() if axis != "data")
@@ -56,10 +56,10 @@ def make_mesh(devices: Sequence[Any], sizes: str) -> Mesh:
 
 
 def layout(mesh: Mesh, tree: Any, fsdp: bool = True) -> Any:
-    """Returns the sharding of each array of a state, of parameters or of a gradient.
+    """Returns the sharding of each array in a training state, parameter tree or gradient.
 
     Args:
-      fsdp: whether the devices of that axis divide it; otherwise each holds all of it.
+      fsdp: whether to shard arrays over the axis `fsdp`, instead of replicating them over it.
     """
 
     def place(path, array) -> NamedSharding:
@@ -72,7 +72,7 @@ def layout(mesh: Mesh, tree: Any, fsdp: bool = True) -> Any:
             if fits and size > 1:
                 axes[max(fits, key=lambda i: (array.shape[i], i))] = by
 
-        if name.startswith("opt_state/"):  # arrays whose names differ between optimizers
+        if name.startswith("opt_state/"):  # the names of arrays differ between optimizers
             divide("tensor", range(array.ndim))
         elif axis := next((axis for names, axis in DIVIDED if re.search(names, name)), None):
             divide("tensor", [array.ndim + axis])

@@ -1,7 +1,7 @@
-"""The operations of a trained model on texts: requests are planned without it, then computed.
+"""Operations of a trained model, such as translation; each plans and processes requests.
 
-Shell, Python and HTTP are interfaces to an operation: each reads its input into a `Request`,
-chooses the batches, and writes the results.
+The command line, the Python API and the HTTP server are interfaces to operations. An interface
+builds a `Request`, chooses batches, and writes the results. Planning does not run the model.
 """
 
 import functools
@@ -23,26 +23,26 @@ Program = tuple[int, Callable[[], object]]  # (number of tokens, function that c
 
 
 class TextScore(NamedTuple):
-    """The log-probability of a text in nats, and the number of tokens that it is summed over."""
+    """The log-probability of a text in nats, and the number of tokens in the sum."""
 
     log_prob: float
     tokens: int
 
 
 class Request(NamedTuple):
-    """Texts, or pairs of a text and its translation, and the results requested for each."""
+    """Texts, or (text, translation) pairs, and options for the requested results."""
 
     texts: Sequence[Any]
     count: int = 1  # maximum results per text
-    source_tag: str | None = None  # put before every text; None if each starts with its own
+    source_tag: str | None = None  # prepended to every text; None if texts include their tags
     first: int = 1  # number of the first text
-    place: str = "text {}"  # name of a text in messages, given its number
-    is_file: bool = False  # lines of a file have their tags; other line breaks are text
-    max_tokens: int = 0  # total over all texts to translate; 0 without a limit
+    place: str = "text {}"  # format string for naming a text in messages by its number
+    is_file: bool = False  # whether texts are file lines, with their tags and any other line breaks
+    max_tokens: int = 0  # maximum total tokens of all texts to translate; 0 for no limit
 
 
 class Plan(NamedTuple):
-    """The items of a request, the numbers of their texts, and how the items' results are joined."""
+    """The items of a request, each item's text number, and a function that joins item results."""
 
     items: Sequence[Any]
     numbers: Sequence[int]
@@ -54,7 +54,7 @@ class Operation:
 
     name: ClassVar[str]
     max_length: int  # maximum tokens of a text
-    max_best: int | None = 1  # maximum results per text; None without a limit
+    max_best: int | None = 1  # maximum results per text; None for no limit
     workers = 1  # best number of concurrent batches
     has_pairs = False  # whether texts are pairs
 
@@ -63,7 +63,7 @@ class Operation:
         self.config, self.folder = config, folder
 
     def plan(self, request: Request) -> Plan:
-        """Returns the items of a request, with their tags, or raises a UserError."""
+        """Returns the plan for a request with tagged texts; raises UserError if it is invalid."""
         numbers = range(request.first, request.first + len(request.texts))
         if request.is_file:
             return Plan(request.texts, numbers)
@@ -74,11 +74,11 @@ class Operation:
         return Plan([(tag(text, next(places)), target) for text, target in texts], numbers)
 
     def measure(self, item: Any, place: str) -> tuple[int, int]:
-        """Returns the tokens of an item's two sides; UserError if the model cannot read it."""
+        """Returns an item's source and target token counts; raises UserError if it is invalid."""
         raise NotImplementedError
 
     def checked(self, text: str, place: str) -> str:
-        """Returns a text if the model accepts it: language models reject unknown words."""
+        """Validates and returns a text; language models reject unknown words."""
         if isinstance(self.predictor, Generator):
             self.measure(text, place)
         return text
@@ -91,11 +91,11 @@ class Operation:
         rows: int = 0,
         done: Callable[[int], None] = lambda count: None,
     ) -> list[Any]:
-        """Returns the results of each item, best first; they do not depend on the other items.
+        """Returns the results for each item, best first; they do not depend on the other items.
 
         Args:
-          numbers: text numbers, for warnings and random draws; by default, all are the first.
-          rows: number of rows compiled by `programs`; by default, the items determine it.
+          numbers: text numbers for warnings and random keys; `Generate` uses 1 by default.
+          rows: batch size that `programs` has compiled; by default, it depends on the items.
           done: called with the number of items completed since the last call.
         """
         padded = [*items, *list(items[-1:]) * (rows - len(items))]
@@ -104,7 +104,7 @@ class Operation:
     def answer(
         self, request: Request, done: Callable[[int], None] = lambda count: None
     ) -> list[Any]:
-        """Returns the results of each text; `done` gets the number of texts since its last call."""
+        """Returns the results for each text; `done` is called with the number of new results."""
         plan, items, texts = self.plan(request), 0, 0
 
         def advance(more: int) -> None:
@@ -118,13 +118,13 @@ class Operation:
         return plan.join(results)
 
     def programs(self, rows: int) -> Iterator[Program]:
-        """Yields the programs for batches of one row and of `rows`, shortest first."""
+        """Yields the programs for batch sizes 1 and `rows`, in ascending order of length."""
         for length in static_lengths(self.max_length):
             for size in (1, rows):
                 yield length, functools.partial(self._compile, size, length)
 
     def _compile(self, rows: int, length: int) -> None:
-        """Compiles the programs of batches."""
+        """Compiles the programs for a static batch shape."""
         self.predictor.prepare_rows(self.variables, rows, length)
 
     def _compute(self, items: Sequence[Any], count: int, numbers: Any, done: Any) -> list[Any]:
@@ -132,7 +132,7 @@ class Operation:
 
 
 class Caption(Operation):
-    """Captions pictures, given their file names."""
+    """Captions images, given their file names."""
 
     name = "caption"
 
@@ -187,7 +187,7 @@ class Translate(Caption):
 
 
 class Score(Operation):
-    """Computes log-probabilities of texts, or of translations given their texts."""
+    """Computes log-probabilities of texts, or of translations given their sources."""
 
     name = "score"
 
@@ -216,7 +216,7 @@ class Score(Operation):
 
 
 class Generate(Operation):
-    """Continues prompts."""
+    """Generates continuations of prompts."""
 
     name = "generate"
 
@@ -229,10 +229,10 @@ class Generate(Operation):
         return len(self.predictor.read_prompt(item, place)), 0
 
     def programs(self, rows):
-        # A program handles all lengths. Each sample is a row: up to `rows` samples of one text need
-        # all powers of two up to that. Several samples of several texts are compiled on demand,
-        # since they take more memory and are rare. Padded prompts are searched in one batch at a
-        # time; the last batch may have fewer.
+        # A program handles all lengths. Each sample is a row, so 1 to `rows` samples of one text
+        # need all powers of two up to `rows`. Programs for several samples of several texts are
+        # compiled on demand, since they take more memory and are rarely needed. Beam search runs
+        # one batch of padded prompts at a time, and the last batch may be smaller.
         size = self.predictor.decode.batch_size
         searched = (1, min(rows, size), rows % size or 1)
         counts = range(1, rows + 1) if self.max_best is None else searched
@@ -244,7 +244,7 @@ class Generate(Operation):
 
 
 class Classify(Operation):
-    """Returns the most probable classes of texts, or of pictures named in lines."""
+    """Predicts the most probable classes of texts, or of images given their file names."""
 
     name = "classify"
 

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, which are acknowledged at once, even while XLA compiles."""
+"""Handles SIGINT and SIGTERM with an immediate message, even while XLA compiles."""
 
 import contextlib
 import math
@@ -13,10 +13,10 @@ from concurrent.futures import Future
 from typing import Any, NoReturn, TypeVar
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-COPY_SECONDS = 1.0  # seconds within which a second signal counts as a copy of the first
+COPY_SECONDS = 1.0  # seconds within which a second signal counts as a duplicate
 
 T = TypeVar("T")
-_threads: list[threading.Thread] = []  # threads whose results may be missing when the process ends
+_threads: list[threading.Thread] = []  # threads that may still run when the process exits
 
 
 class StoppedError(Exception):
@@ -24,7 +24,7 @@ class StoppedError(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ends the command, whose exit code is `code`."""
+    """A signal terminates the command, which then exits with `code`."""
 
     def __init__(self, number: int):
         super().__init__(name(number))
@@ -32,14 +32,14 @@ class Interrupted(KeyboardInterrupt):
 
 
 class _Answering:
-    """A context in which a signal is answered by a line, and a second one ends the process at once.
+    """A context manager that prints a message on a signal; a second signal ends the process.
 
-    Python runs its handlers between two instructions of the main thread, which may take a minute
-    while XLA compiles. So a separate thread reads each signal from a pipe.
+    Python runs signal handlers between two bytecode instructions of the main thread, so they may be
+    delayed by a minute while XLA compiles. Therefore, a separate thread reads signals from a pipe.
     """
 
     answer = ""
-    grace = math.inf  # seconds from the answer to the end of the process
+    grace = math.inf  # seconds from the message to the end of the process
 
     def __init__(self):
         self.received: int | None = None
@@ -71,32 +71,32 @@ class _Answering:
                 end(128 + byte[0])
             if not first:
                 first = time.monotonic()
-                with contextlib.suppress(OSError):  # the pipe has no reader any more
+                with contextlib.suppress(OSError):  # stderr is a closed pipe
                     print(f"{name(byte[0])}: {self.answer}", file=sys.stderr, flush=True)
                 if self.grace < math.inf and not self._over.wait(self.grace):
                     end(128 + byte[0])
         os.close(pipe)
 
     def _handle(self, number: int, frame: Any) -> None:
-        """Called in the main thread as soon as Python can run it."""
+        """Handles a signal in the main thread, as soon as Python can run handlers."""
 
 
 class StopSignals(_Answering):
-    """A context in which a signal is stored in `received` and does not end the program."""
+    """A context manager that stores a signal in `received` instead of ending the process."""
 
     answer = "saving, then stopping; repeat it to stop at once"
 
     def __init__(self):
         super().__init__()
-        self._events: queue.SimpleQueue = queue.SimpleQueue()  # handlers may write to it
+        self._events: queue.SimpleQueue = queue.SimpleQueue()  # safe in signal handlers
 
     def wait_for(self, work: Callable[[], T], waiting: Callable[[], None]) -> T:
-        """Returns the result of `work()`, called in another thread, so that signals need not wait.
+        """Returns the result of `work()`, which runs in a thread so that no signal is delayed.
 
-        Raises StoppedError if a signal arrived first; the result of the work is then ignored.
+        Raises StoppedError if a signal arrives first; the result of `work()` is then discarded.
 
         Args:
-          waiting: called once a second.
+          waiting: called once per second while `work()` runs.
         """
         if self.received is None:
             result = call_aside(work)
@@ -116,7 +116,7 @@ class StopSignals(_Answering):
 
 
 class EndSignals(_Answering):
-    """A context in which a signal raises `Interrupted`; soon after, the process ends."""
+    """A context manager: a signal raises `Interrupted`; the process ends after `grace` seconds."""
 
     answer = "ending; the same command begins again, or goes on from what is saved"
     grace = 3.0
@@ -133,13 +133,13 @@ def name(number: int) -> str:
 
 
 def call_aside(work: Callable[[], T]) -> Future[T]:
-    """Calls `work()` in a thread that does not delay the end of the process."""
+    """Calls `work()` in a daemon thread, which does not delay the exit of the process."""
     result: Future[T] = Future()
 
     def call() -> None:
         try:
             result.set_result(work())
-        except BaseException as error:  # raised in the thread that needs the result
+        except BaseException as error:  # raised by `Future.result`
             result.set_exception(error)
 
     thread = threading.Thread(target=call, daemon=True)
@@ -149,14 +149,14 @@ def call_aside(work: Callable[[], T]) -> Future[T]:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process; immediately if a thread is still in a call that cannot be stopped."""
+    """Exits the process, immediately if a thread of `call_aside` is still running."""
     if any(thread.is_alive() for thread in _threads):
         end(code)
     sys.exit(code)
 
 
 def end(code: int) -> NoReturn:
-    """Flushes all output, and ends the process without waiting for any thread."""
+    """Flushes all output, and exits the process without waiting for threads."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

@@ -1,6 +1,6 @@
-"""Records of the files that register variants, such as positional encodings, used by a run.
+"""Records which files register the variants, such as positional encodings, that a run uses.
 
-A run's folder may come from a stranger, so no file in it is executed: the user names the files.
+A run folder may be untrusted, so its files are never executed: users pass the files to execute.
 """
 
 import functools
@@ -20,16 +20,16 @@ MARK = " with sha256 "
 NO_FILE = "code of a notebook or prompt"
 VARIANT_FILES: dict[
     str, str
-] = {}  # by variant name: the file that registered the variant, and its digest
+] = {}  # variant name -> the file that registered the variant, and its SHA-256 digest
 V = TypeVar("V")
 
 
 class Registry(dict[str, V]):
-    """Values by name; for a value that is added later, the file that adds it is recorded."""
+    """Maps names to values, and records the source file of each value that is added later."""
 
     def __setitem__(self, name: str, value: V) -> None:
         frame = sys._getframe(1)
-        while frame.f_back and frame.f_code.co_name != "<module>":  # in an imported file
+        while frame.f_back and frame.f_code.co_name != "<module>":  # up to the module level
             frame = frame.f_back
         path = Path(frame.f_code.co_filename)
         owner = VARIANT_FILES.get(name, "the library").partition(MARK)[0]
@@ -41,23 +41,23 @@ class Registry(dict[str, V]):
 
 
 def save(folder: Path, content: Any) -> None:
-    """Writes the files that registered the variants in a config or trials, if there are any."""
+    """Records which files registered the variants that are used by a config or by trials."""
     words = re.findall(r"[\w.:-]+", json.dumps(content))
     if used := {name: VARIANT_FILES[name] for name in words if name in VARIANT_FILES}:
         trained = {step.parents[1] for step in folder.rglob("checkpoints/[0-9]*")}
-        for run in sorted(trained, reverse=True):  # they keep the files of their training
+        for run in sorted(trained, reverse=True):  # runs with checkpoints keep their records
             used |= {name: source for name, source in read(run).items() if name in used}
         write_json(folder / VARIANTS_FILE, used)
 
 
 def read(folder: Path) -> dict[str, str]:
-    """Returns the entries of a run or sweep as in `VARIANT_FILES`; {} without variants."""
+    """Returns the saved `VARIANT_FILES` entries of a run or sweep, or {} if it has no variants."""
     path = folder / VARIANTS_FILE
     return read_json(path, Each(str), "restore it") if path.exists() else {}
 
 
 def check(folder: Path) -> None:
-    """Raises UserError if a run's or sweep's variant is not registered; warns of a changed file."""
+    """Raises UserError if a variant in use is not registered; warns if a variant's file changed."""
     for name, there in read(folder).items():
         there, _, trained = there.partition(MARK)
         if name not in VARIANT_FILES:
@@ -71,6 +71,6 @@ def check(folder: Path) -> None:
             _warn_once(f"warning: {place}: {changed if digest and trained else unknown}")
 
 
-@functools.cache  # shared by all trials of a sweep
+@functools.cache  # one warning for all trials of a sweep
 def _warn_once(line: str) -> None:
     logging.getLogger(__name__).warning(line)

@@ -1,1 +1,1 @@
-"""Recipes: the keys that depend on the size of a training text, with a module for each task."""
+"""Recipes: config values that depend on the training set size, with one module per task."""

@@ -1,11 +1,11 @@
-"""The recipe "size" for classifiers: training settings by the number of training texts.
+"""The recipe "size" for classification: settings for each number of training texts.
 
-A corpus uses the row whose number is nearest on a logarithmic scale: `process/recipe.py`.
-Keys that are not here have the values in `configs/own_labels.py`. docs/classification.md has the
-measurements.
+`experiments/process/recipe.py` selects the row whose number of texts is closest on a log scale.
+Keys that are not listed have their values in `configs/own_labels.py`. docs/classification.md has
+the measurements.
 """
 
-# The keys that each column of a row sets.
+# The config keys that the values of a row set.
 KEYS = (
     ("model.bigram_buckets",),
     ("tokenizer.vocab_size",),
@@ -14,15 +14,15 @@ KEYS = (
     ("train.steps",),
     ("train.patience",),
 )
-# Sizes that are at most a tenth of a small text each, so that a fifth at most is held out.
+# Sizes that are each limited to a tenth of a small corpus, so that at most a fifth is held out.
 HELD_OUT = ("data.validation_size", "data.test_size")
-# Keys of a file's columns, which are guessed by name and content.
+# Config keys of data columns; the columns are inferred from their names and content.
 COLUMNS = ("data.text_field", "data.label_field")
 UNIT = "texts"
-LIMIT = 1_000_000  # steps; never reached, since the number of epochs ends the training
+LIMIT = 1_000_000  # steps; never reached, since training ends after the number of epochs
 REASON = "the mean of embeddings of subwords and bigrams, as in fastText (Joulin et al. 2017)"
 
-# {training texts: (the reason in a line, a value for each of KEYS)}
+# {training texts: (the reason in one line, a value for each of KEYS)}
 ROWS = {
     300: (REASON, (10_000, 1000, 1024, 60, LIMIT, 10)),
     1_000: (REASON, (20_000, 2000, 1024, 40, LIMIT, 6)),

@@ -1,18 +1,18 @@
-"""Transformers and recurrent models with equal numbers of parameters, three seeds each.
+"""Compares a Transformer with recurrent models of the same size, with three seeds each.
 
     python launch.py --config=configs/sweeps/architectures.py --workdir=runs/architectures
     python launch.py --config=configs/sweeps/architectures.py:multi30k \\
         --workdir=runs/architectures_multi30k
 
-Recurrent models have one layer per side, with the width that gives the Transformer's number of
-parameters: an LSTM with additive attention (Bahdanau et al. 2015), with and without peepholes
-(Gers and Schmidhuber 2000), one with multiplicative attention (Luong et al. 2015), one without
-attention (Sutskever et al. 2014), and a GRU.
+The recurrent models have one layer per side; their widths are chosen to match the Transformer's
+parameter count. They are LSTMs with additive attention (Bahdanau et al. 2015), with and without
+peepholes (Gers and Schmidhuber 2000), with multiplicative attention (Luong et al. 2015) and without
+attention (Sutskever et al. 2014), and a GRU with additive attention.
 """
 
 from transformer.config import load_page
 
-# (cell, attention): width at each size
+# {(cell, attention): width for each `size` of `get_config`}
 WIDTHS = {
     ("lstm", "additive"): {"grammar": 72, "copy": 72, "multi30k": 146},
     ("lstm_peephole", "additive"): {"grammar": 72, "copy": 72, "multi30k": 146},

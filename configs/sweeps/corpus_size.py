@@ -1,12 +1,12 @@
-"""How much text is enough? A translator of your own text, trained on parts of it.
+"""Trains translation models on subsets of your own parallel text, to compare training set sizes.
 
     python launch.py --config=configs/sweeps/corpus_size.py:1000,3000,10000,0 \\
         --workdir=runs/corpus_size --config.data.path=DIR \\
         --config.data.train_source=FILE --config.data.train_target=FILE
 
-The arguments are numbers of training pairs, 0 for all. Smaller parts are subsets of larger ones,
-and all have the same validation and test set. Each part has its own row of the recipe
-(configs/recipes/size.py), or none with `--config.recipe=none`.
+The arguments are numbers of training pairs; 0 means all pairs. Smaller subsets are contained in
+larger ones, and all models have the same validation and test set. The recipe chooses a row for each
+subset (configs/recipes/size.py), unless `--config.recipe=none` is set.
 """
 
 from transformer.config import load_page

@@ -1,4 +1,4 @@
-"""The number of heads: Table 3 (A) of Vaswani et al. 2017, with a constant number of parameters.
+"""Compares numbers of heads with equal parameter counts (Vaswani et al. 2017, Table 3 (A)).
 
 python launch.py --config=configs/sweeps/heads.py --workdir=runs/heads
 python launch.py --config=configs/sweeps/heads.py:multi30k --workdir=runs/heads_multi30k
@@ -10,7 +10,7 @@ from transformer.config import load_page
 def get_config(size: str = "grammar"):
     config = load_page("sweeps.sizes").get_config(size)
     config.name = "heads"
-    config.sweep.baseline = 6 if size == "multi30k" else 10  # four heads
+    config.sweep.baseline = 6 if size == "multi30k" else 10  # the first trial with four heads
     return config
 
 

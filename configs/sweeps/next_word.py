@@ -1,4 +1,4 @@
-"""Predicts all positions of a sentence at once, or one at a time: same losses, different cost.
+"""Compares the costs of predicting all words of a sentence in one pass, or in one pass per word.
 
 python launch.py --config=configs/sweeps/next_word.py --workdir=runs/next_word_sweep
 """

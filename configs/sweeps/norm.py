@@ -1,10 +1,10 @@
-"""Pre-norm, post-norm or both, over depth and learning rate, three seeds each.
+"""Compares pre-norm, post-norm and both at two depths and two learning rates, with three seeds.
 
     python launch.py --config=configs/sweeps/norm.py --workdir=runs/norm
     python launch.py --config=configs/sweeps/norm.py:multi30k --workdir=runs/norm_multi30k
 
-The paper uses post-norm; Xiong et al. 2020 find that it needs a long warm-up and small learning
-rates, especially in deep models.
+Vaswani et al. 2017 use post-norm. Xiong et al. 2020 find that post-norm needs a long warm-up and
+small learning rates, especially in deep models.
 """
 
 from transformer.config import load_page

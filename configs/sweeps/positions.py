@@ -1,4 +1,4 @@
-"""Positional encodings compared, with three seeds each, or five on the built-in grammar.
+"""Compares positional encodings with three seeds each, or five on the built-in grammar.
 
     python launch.py --config=configs/sweeps/positions.py --workdir=runs/positions
     python launch.py --config=configs/sweeps/positions.py:copy --workdir=runs/positions_copy
@@ -6,8 +6,8 @@
 
     python launch.py --config=configs/sweeps/positions.py:mnist --workdir=runs/positions_mnist
 
-On `copy`, models that are trained on sequences of 4 to 12 letters are also tested on 24 letters:
-no model copies any of these without an error (docs/results/positions.md).
+On `copy`, models trained on sequences of 4 to 12 letters are also tested on sequences of 24
+letters; no model copies any of the longer sequences correctly (docs/results/positions.md).
 """
 
 from transformer.config import load_page

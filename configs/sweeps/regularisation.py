@@ -1,13 +1,13 @@
-"""Dropout and label smoothing: Table 3 (D) of Vaswani et al. 2017.
+"""Compares rates of dropout and label smoothing, as in Table 3 (D) of Vaswani et al. 2017.
 
-On pictures (`:mnist`), it compares the places of dropout.
+On images (`:mnist`), the sweep compares where dropout is applied.
 
     python launch.py --config=configs/sweeps/regularisation.py --workdir=runs/regularisation
     python launch.py --config=configs/sweeps/regularisation.py:multi30k \\
         --workdir=runs/regularisation_multi30k
     python launch.py --config=configs/sweeps/regularisation.py:mnist --workdir=runs/dropout
 
-The training set of the grammar is small, so that models can overfit.
+The training set from the built-in grammar is small on purpose: models can overfit it.
 """
 
 from transformer.config import load_page

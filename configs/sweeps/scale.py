@@ -1,8 +1,8 @@
-"""Attention with and without the factor 1/sqrt(d_k) [3.2.1], by head size and learning rate.
+"""Compares attention with and without the factor 1/sqrt(d_k) [3.2.1] of Vaswani et al. 2017.
 
     python launch.py --config=configs/sweeps/scale.py --workdir=runs/scale
 
-The width of all heads together is constant: one head of size 64, or four of size 16.
+Models have one head of size 64, or four of size 16, and are trained with two learning rates.
 """
 
 from transformer.config import load_page

@@ -1,17 +1,17 @@
-"""The model size: Table 3 (B) and (C) of Vaswani et al. 2017: head size, depth, width, d_ff.
+"""Compares head sizes, depths, widths and d_ff, as in Table 3 (B) and (C) of Vaswani et al. 2017.
 
 python launch.py --config=configs/sweeps/size.py --workdir=runs/size
 python launch.py --config=configs/sweeps/size.py:multi30k --workdir=runs/size_multi30k
 
-The peak learning rate is inverse to the width (Yang et al. 2022, "Tensor Programs V"): at the best
-rate for the width of the baseline, twice the width learns less.
+The peak learning rate is inversely proportional to the width (Yang et al. 2022, "Tensor Programs
+V"): at the best rate for the baseline's width, a model of twice the width learns less.
 """
 
 from transformer.config import load_page
 
 
 def get_config(size: str = "grammar"):
-    global base, rate  # the changes in sweep() are relative to these
+    global base, rate  # sweep() changes these values
     config = load_page("sweeps.sizes").get_config(size)
     config.name = "size"
     base, rate = config.model, config.optimizer.learning_rate

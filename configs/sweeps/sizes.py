@@ -4,8 +4,8 @@ from transformer.config import load_page
 
 
 def get_config(size: str = "grammar"):
-    """Returns a config for the built-in grammar, `copy` or MNIST that takes a minute per run,
-    or a small model for Multi30k: 15 epochs, 8 to 12 minutes per run on one core.
+    """Returns a config for the built-in grammar, `copy` or MNIST that trains for a minute per run,
+    or one for Multi30k that trains for 15 epochs, 8 to 12 minutes per run on one core.
 
     Raises:
       ValueError: the size is unknown.
@@ -39,7 +39,7 @@ def get_config(size: str = "grammar"):
 
 def _small_multi30k():
     """Returns `multi30k_2cores.py` with half the layers, fewer subwords, less dropout, and smaller
-    batches, which learn more per minute of a core; without beam search and checkpoint averaging."""
+    batches to learn more per minute; it uses neither beam search nor checkpoint averaging."""
     config = load_page("multi30k_2cores").get_config("clean")
     config.model.num_encoder_layers = 2
     config.model.num_decoder_layers = 2
@@ -68,7 +68,7 @@ def _small_mnist():
     config.model.d_ff = 128
     config.model.num_encoder_layers = 3
     config.data.augment = ""
-    config.data.batch_tokens = 2176  # 128 pictures with a class token and 16 patches
+    config.data.batch_tokens = 2176  # 128 images with 16 patches and a class token each
     config.optimizer.learning_rate = 1e-3
     config.train.steps = 1000
     config.train.evaluate_every = 100

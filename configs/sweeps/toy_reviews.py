@@ -1,9 +1,9 @@
-"""Does word order matter? Bags of embeddings, a Transformer and an LSTM on toy reviews.
+"""Compares bags of embeddings, a Transformer and an LSTM on toy reviews where word order matters.
 
     python launch.py --config=configs/sweeps/toy_reviews.py --workdir=runs/order_of_words
 
-In all kinds of review except "plain", each text has a twin with the same words and the other
-class, so a mean of embeddings is right on exactly half of them.
+For every review of a kind other than "plain", there is a review with the same words and the other
+class, so that the mean of embeddings classifies exactly half of these reviews correctly.
 """
 
 from transformer.config import load_page
@@ -21,5 +21,5 @@ def sweep():
         ("recurrent", 0),
     )
     for kind, bigrams in models:
-        for seed in range(9):  # the Transformer learns double negation with some seeds only
+        for seed in range(9):  # only some seeds of the Transformer learn double negation
             yield {"model.architecture": kind, "model.bigram_buckets": bigrams, "seed": seed}

@@ -1,17 +1,17 @@
-"""Do pretrained word vectors help a small translator? Its embeddings start with a text file.
+"""Compares pretrained word vectors, from a text file, with random source embeddings.
 
     python launch.py --config=configs/sweeps/word_vectors.py:glove.100d.txt --workdir=runs/glove
     python launch.py --config=configs/sweeps/word_vectors.py:glove.100d.txt \\
         --workdir=runs/glove_few --config.data.train_subset=5000 --config.train.steps=800
 
-The text is English to German, all pairs of Tatoeba or 5,000; the vectors have width 100.
+The task is English to German, on all pairs of Tatoeba or on 5,000. The vectors have width 100.
 """
 
 from transformer.config import load_page
 
 
 def get_config(vectors: str = "glove.100d.txt"):
-    """Returns a model with an embedding table per language, a few minutes on one core."""
+    """Returns a model with an embedding table per language; it trains in minutes on one core."""
     config = load_page("tatoeba").get_config("deu", "clean")
     config.name = "word_vectors"
     config.model.d_model = 100

@@ -1,6 +1,6 @@
-"""Figures of a classifier: confusion matrix, calibration, map of texts, and pooling weights.
+"""Figures for a classifier: confusion matrix, ROC curves, calibration, t-SNE, pooling weights.
 
-Each function returns a figure outside pyplot, with an Agg canvas; `savefig` writes it.
+Each function returns a figure that pyplot does not manage. `Figure.savefig` writes it to a file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,15 +16,15 @@ from ..display import plotting
 from ..display.labels import labels_of, text_widths
 from ..display.vector_space import tsne
 
-CONFUSION_CELL, CONFUSION_SIDE = 0.75, 16.0  # inches: a cell of the matrix, its maximum side
-MAX_NUMBERED = 20  # with more classes, the cells have no numbers
-ROW, LINE = 0.24, 6.0  # inches: height of a row of tokens, and its maximum width
+CONFUSION_CELL, CONFUSION_SIDE = 0.75, 16.0  # inches: cell side, maximum matrix side
+MAX_NUMBERED = 20  # maximum number of classes for which cells show numbers
+ROW, LINE = 0.24, 6.0  # inches: token row height, maximum row width
 TOKEN_FONT = 8.5  # points
 TOKEN_GAP, MARGIN = 0.1, 0.1  # inches
 
 
 def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -> Figure:
-    """Draws the confusion matrix, true classes in rows: fractions as colours, counts as numbers."""
+    """Plots a row-normalised confusion matrix (rows are true classes) with counts in the cells."""
     size = min(max(2.0, CONFUSION_CELL * len(labels)), CONFUSION_SIDE)
     figure = plotting.new_figure(size + 1.9, size + 0.9, "compressed")  # cells are square
     axes = figure.subplots()
@@ -44,9 +44,9 @@ def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -
 
 
 def roc_figure(curves: Mapping[str, Any], scores: Mapping[str, Any]) -> Figure:
-    """Draws ROC curves, each class against all others, with areas; a single curve for two classes.
+    """Plots the one-vs-rest ROC curve and AUC of each class, or a single curve for two classes.
 
-    If there are many classes, only those with the smallest areas have colours and names.
+    If there are more classes than colours, only classes with the lowest AUC have colours and names.
     """
     figure = plotting.new_figure(4.2, 4.2)
     axes = figure.subplots()
@@ -58,11 +58,10 @@ def roc_figure(curves: Mapping[str, Any], scores: Mapping[str, Any]) -> Figure:
     names, style = labels_of(named, 8)
     for colour, label, name in zip(plotting.COLOURS, named, names, strict=False):
         name = f"{name} ({scores[label]['auc']:.1%})"
-        axes.plot(*curves[label], color=colour, linewidth=1.3, label=name)
+        plotting.curve(axes, *curves[label], color=colour, label=name)
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="false positive rate")
     axes.set_ylabel("true positive rate")
-    plotting.light_grid(axes)
-    title = "class (area)" + f": the least of {len(shown)}" * (len(shown) > len(named))
+    title = "class (AUC)" + f": the lowest of {len(shown)}" * (len(shown) > len(named))
     legend = axes.legend(**plotting.LEGEND, loc="lower right", title=title)
     for text in legend.get_texts():
         text.set(**style)
@@ -70,9 +69,9 @@ def roc_figure(curves: Mapping[str, Any], scores: Mapping[str, Any]) -> Figure:
 
 
 def reliability_figure(curve: Reliability) -> Figure:
-    """Draws the reliability diagram: accuracy over confidence, above the number of texts per bin.
+    """Plots a reliability diagram: accuracy against confidence, above a confidence histogram.
 
-    Below the diagonal a classifier is overconfident, above it underconfident.
+    A classifier is overconfident below the diagonal and underconfident above it.
 
     Source: Guo et al. 2017, figure 1.
     """
@@ -81,23 +80,22 @@ def reliability_figure(curve: Reliability) -> Figure:
     above.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1, label="calibrated")
     filled, look = curve.count > 0, plotting.look(0)
     points, label = (curve.confidence[filled], curve.accuracy[filled]), f"error {curve.error:.1%}"
-    above.plot(*points, label=label, linewidth=1.3, markersize=4, **look)
+    plotting.curve(above, *points, label=label, markersize=4, **look)
     edges = np.linspace(0, 1, len(curve.count) + 1)
     below.stairs(curve.count / curve.count.sum(), edges, color=look["color"], linewidth=1.3)
     above.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
     below.set(xlabel="confidence", ylabel="fraction of texts", ylim=(0, None))
     above.legend(**plotting.LEGEND, loc="upper left")
-    for axes in (above, below):
-        plotting.light_grid(axes)
+    plotting.light_grid(below)
     return figure
 
 
 def embedding_map(
     embeddings: Float[np.ndarray, "N E"], classes: Int[np.ndarray, "N"], labels: Sequence[str]
 ) -> Figure:
-    """Draws a t-SNE map of at least three texts by a classifier's pooled vectors, see `tsne`.
+    """Plots a t-SNE map of a classifier's pooled vectors for at least three texts (see `tsne`).
 
-    `classes` has the class index of each text, from zero.
+    `classes` contains the zero-based class index of each text.
     """
     points = tsne(np.asarray(embeddings, np.float32))
     figure = plotting.new_figure(5.2, 4.6)
@@ -114,20 +112,20 @@ class ReadText(NamedTuple):
     """A text with its attention pooling weights."""
 
     tokens: Sequence[str]
-    weights: Float[np.ndarray, "N"]  # per token; they sum to one
-    truth: str  # the true class; '' if it is unknown
+    weights: Float[np.ndarray, "N"]  # one weight per token, with sum one
+    truth: str  # the true class, or '' if it is unknown
     predicted: str
 
 
 def reading_figure(texts: Sequence[ReadText]) -> Figure:
-    """Draws texts as rows of tokens; the background of a token is darker the larger its weight is.
+    """Draws texts as rows of tokens, with darker backgrounds for tokens with larger weights.
 
-    The scale of each text goes from zero to its largest weight, which is printed above it after
-    the true and the predicted class; these are bold if they differ. A long text takes several rows.
+    The colour scale of a text goes from zero to the text's largest weight. A heading shows the true
+    class, the predicted class and this weight, in bold if the classes differ. Long texts wrap.
     """
     words = [word for text in texts for word in (*text.tokens, text.truth, text.predicted)]
     style = {"va": "center_baseline", **labels_of(words, TOKEN_FONT)[1]}
-    # In inches from the upper left corner.
+    # Coordinates are in inches from the upper left corner.
     figure = plotting.new_figure(LINE, 1, layout=None)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.axis("off")

@@ -1,8 +1,8 @@
-"""The attention of a text: pictures of its heads, their arrays, and the explorer.
+"""Saves the attention weights of a text as figures, as arrays, and as an interactive explorer.
 
-The explorer has every head of a sentence in one HTML file that needs no network. It shows the given
-sentence, and the snapshot sentences that a run saved at its evaluations. Its numbers are the
-float32 arrays, bit for bit.
+The explorer is a self-contained HTML file with every attention head. It shows the given sentence
+and the sentences whose attention a run saved at its evaluations (snapshots). The values in the file
+are bitwise identical to the float32 arrays.
 """
 
 import base64
@@ -32,12 +32,12 @@ NO_ATTENTION = (
     "this model has no attention to {use}: train a Transformer, or a recurrent translator with "
     "--config.model.recurrent_attention=additive in place of recurrent_attention=none"
 )
-MAX_NAME_LENGTH, DIGEST = 40, 6  # characters of a folder's name: text, digest
+MAX_NAME_LENGTH, DIGEST = 40, 6  # characters of a text and of a digest in a folder name
 TEMPLATE = "explorer.html"
-FRAME_HEIGHT = 760  # pixels in a notebook: fits all heads of a short sentence
+FRAME_HEIGHT = 760  # pixels in a notebook, enough for all heads of a short sentence
 SIDES = ("source", "target")
 KIND_NAMES = {kind: names._asdict() for kind, names in KINDS.items()}
-# Characters of base64 in a page, which stays under 2 MB with styles, scripts and tokens.
+# Maximum number of base64 characters, so that the page with scripts and tokens is under 2 MB.
 MAX_CHARACTERS = 1_800_000
 MAX_TOKEN_LENGTH, MAX_TITLE_LENGTH = 60, 300  # characters
 UNREAD = "too long for the model, which does not read the last {}"
@@ -48,7 +48,7 @@ OMITTED = (
 
 
 def text_folder(run: Path, text: str, *others: str | None) -> Path:
-    """Returns a folder below a run's, named by a text and `others`: a translation or a picture."""
+    """Returns a subfolder of a run, named after a text and `others` (a translation or an image)."""
     readable = re.sub(r"\W+", "_", text).strip("_")[:MAX_NAME_LENGTH]
     digest = hashlib.sha256(repr((text, *others)).encode()).hexdigest()[:DIGEST]
     return run / "figures" / "_".join(filter(None, ("attention", readable, digest)))
@@ -57,14 +57,14 @@ def text_folder(run: Path, text: str, *others: str | None) -> Path:
 def draw_attention(
     seen: Attention, steps: Sequence[int], place: Path, run: Path, options: Options
 ) -> list[Path]:
-    """Draws a text's attention weights below `place`; returns the pictures and the explorer.
+    """Writes a text's attention figures and explorer to `place`; returns the paths of these files.
 
-    A picture, `<kind>_layer_<n>.png`, has all heads of a layer. `attention.npz` holds all weights
-    by kind, `value_norms/<kind>`, and `source_tokens`, `target_tokens` (read) and `written_tokens`;
-    `np.load` reads it without pickle.
+    The figures `<kind>_layer_<n>.png` show all heads of a layer. `attention.npz` stores the weights
+    keyed by kind, `value_norms/<kind>`, the input tokens `source_tokens` and `target_tokens`, and
+    the output tokens `written_tokens`. `np.load` reads this file without pickle.
 
-    The explorer also shows the snapshots of the run. If a layer or head is selected, it opens
-    there, and the pictures show only that. `steps` are the averaged checkpoints of the model.
+    The explorer also shows the run's snapshots. If a layer or head is selected, the explorer opens
+    with it, and no other figures are drawn. `steps` are the steps of the averaged checkpoints.
     """
     if not seen.weights:
         raise UserError(NO_ATTENTION.format(use="draw"))
@@ -76,7 +76,7 @@ def draw_attention(
     write_arrays(place / "attention.npz", {**arrays, **seen.weights, **norms})
     drawn = hide_end_of_sentence(seen) if options.hide_eos else seen
     from ..display.plotting import save_figure
-    from . import heat_maps  # matplotlib takes a third of a second
+    from . import heat_maps  # importing matplotlib takes a third of a second
 
     files = []
     for kind in kinds:
@@ -93,7 +93,7 @@ def draw_attention(
 
 
 def show_attention(seen: Attention, run: Path) -> None:
-    """Draws the attention of a finished run on an example; does nothing if there is none."""
+    """Draws a finished run's attention on an example, unless the model has no attention."""
     if seen.weights:
         steps = known_results(run)["averaged_steps"]
         for file in draw_attention(seen, steps, run / "figures" / "attention", run, Options()):
@@ -103,9 +103,9 @@ def show_attention(seen: Attention, run: Path) -> None:
 def hide_end_of_sentence(seen: Attention) -> Attention:
     """Returns attention without the source's `</s>`, with each row renormalised to sum to one.
 
-    Trained heads attend to `</s>` when there is nothing to fetch, and its column then outshines the
-    rest. It is dropped as a key of `cross` and `encoder_self`, and as a query of `encoder_self`, so
-    that this map stays square. A row that had all its weight on `</s>` becomes zeros.
+    Trained heads attend to `</s>` when no other token is relevant, so its column would dominate the
+    maps. `</s>` is removed from the keys of `cross` and `encoder_self`, and from the queries of
+    `encoder_self` to keep this map square. Rows with all their weight on `</s>` are set to 0.
     """
     weights = dict(seen.weights)
     for kind in weights.keys() & {"encoder_self", "cross"}:
@@ -122,20 +122,20 @@ def hide_end_of_sentence(seen: Attention) -> Attention:
 
 
 class Example(NamedTuple):
-    """A sentence and its attention at one or more checkpoints, over the same tokens."""
+    """A sentence, and its attention at one or more checkpoints that have the same tokens."""
 
     labels: tuple[str, ...]  # names of the checkpoints
     frames: tuple[Attention, ...]
-    length: int = sys.maxsize  # maximum tokens per side on a page
+    length: int = sys.maxsize  # maximum number of tokens per side on a page
 
     @property
     def omitted(self) -> tuple[int, int]:
-        """The numbers of source and target tokens that a page leaves out."""
+        """The numbers of source and target tokens that are omitted from the page."""
         source, target = self.frames[0].source_tokens, self.frames[0].target_tokens
         return max(0, len(source) - self.length), max(0, len(target) - self.length)
 
     def size(self, length: int) -> int:
-        """Returns the characters of a checkpoint with `length` tokens per side, 4 per 3 bytes."""
+        """Returns the number of base64 characters per checkpoint, for `length` tokens per side."""
         first, numbers = self.frames[0], 0
         for kind, array in first.weights.items():
             layers, heads, *sides = array.shape
@@ -159,9 +159,9 @@ def kinds_to_draw(seen: Attention, options: Options) -> list[str]:
 def write_explorer(
     path: Path, given: Example, tracked: Sequence[Example], options: Options
 ) -> Path:
-    """Writes the explorer of a sentence and of the others that fit; returns `path`.
+    """Writes the explorer for a sentence and for the snapshots that fit; returns `path`.
 
-    If a sentence is cut or checkpoints are thinned to fit the page, the page and the log say so.
+    If tokens, sentences or checkpoints are omitted to fit the page, the page and the log say so.
     """
     examples, notes = fit(given, tracked)
     for note in notes:
@@ -170,7 +170,7 @@ def write_explorer(
 
 
 def element(seen: Attention) -> str:
-    """Returns the explorer of one text as a notebook element, without its styles."""
+    """Returns the explorer of one text as an iframe, which is isolated from a notebook's styles."""
     example = _shorten(Example(("",), (seen,)))
     notes = [f"{note}; `weights` has them all" for note in _note(OMITTED, example.omitted)]
     page = web_page.render(TEMPLATE, **_values([example], notes, Options()))
@@ -181,20 +181,20 @@ def element(seen: Attention) -> str:
 
 
 def live_example(seen: Attention) -> dict[str, Any]:
-    """Returns attention, cut if necessary, and its notes, as data for a page's explorer."""
+    """Returns data for a page's explorer: notes, and the attention, truncated if necessary."""
     example = _shorten(Example(("",), (seen,)))
     notes = _note(UNREAD, seen.unread) + _note(OMITTED, example.omitted)
     return {**_encode(example), "notes": notes}
 
 
 def live_values() -> dict[str, Any]:
-    """Returns the data of an explorer without a sentence."""
+    """Returns the data for an explorer that shows no sentence."""
     view = {"kind": "", "layer": 1, "head": 1, "view": "heads", "end": "shown"}
     return {"kinds": KIND_NAMES, "examples": [], "notes": [], "open": view}
 
 
 def read_examples(folder: Path) -> list[Example]:
-    """Returns the snapshot sentences of a run, see `read_snapshots`."""
+    """Returns the sentences whose attention a run saved during training; see `read_snapshots`."""
     from .snapshots import read_snapshots, tracked_sentences  # they import matplotlib
 
     return [
@@ -204,10 +204,10 @@ def read_examples(folder: Path) -> list[Example]:
 
 
 def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list[str]]:
-    """Returns the examples that fit on a page, and a note on each thing left out.
+    """Returns the examples that fit on a page, and notes about what is omitted.
 
-    The given sentence loses its last tokens only if it alone does not fit. As many snapshot
-    sentences follow as fit with a checkpoint each, at as many evenly spaced checkpoints as fit.
+    The given sentence is truncated only if it does not fit on its own. The remaining space is
+    filled with snapshot sentences at one checkpoint each, then at more checkpoints, evenly spaced.
     """
     first = _shorten(given)
     notes = [f"{note}; attention.npz has them all" for note in _note(OMITTED, first.omitted)]
@@ -225,21 +225,21 @@ def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list
 
 
 def _note(text: str, tokens: tuple[int, int]) -> list[str]:
-    """Returns a line with the number of missing tokens on each side, if any are missing."""
+    """Returns a line with the number of missing tokens per side, or no line if none are missing."""
     sides = zip(tokens, SIDES, strict=True)
     counts = " and ".join(f"{count:,} {side} tokens" for count, side in sides if count)
     return [text.format(counts)] if counts else []
 
 
 def _evenly(items: Sequence[Any], count: int) -> list[Any]:
-    """Returns `count` evenly spaced items from the first to the last; the last if it is one."""
+    """Returns `count` evenly spaced items, first and last included, or the last if `count` is 1."""
     total = len(items)
     chosen = np.linspace(total - 1, 0, min(count, total)).round().astype(int)[::-1]
     return [items[i] for i in chosen]
 
 
 def _shorten(example: Example) -> Example:
-    """Returns the example with as many tokens per side as fit on a page."""
+    """Returns the example, truncated to as many tokens per side as fit on a page."""
     first = example.frames[0]
     length = max(len(first.source_tokens), len(first.target_tokens))
     while length > 1 and example.size(length) > MAX_CHARACTERS:
@@ -247,16 +247,16 @@ def _shorten(example: Example) -> Example:
     return example._replace(length=length)
 
 
-# -- data of the page's script
+# -- data for the page's script
 
 
 def _values(examples: Sequence[Example], notes: list[str], options: Options) -> dict[str, Any]:
-    """Returns the values for the explorer's template; it opens at the first example."""
+    """Returns the values for the explorer's template, which opens at the first example."""
     seen = examples[0].frames[-1]
     data = {
         "kinds": KIND_NAMES,
         "examples": [_encode(example) for example in examples],
-        "notes": _note(UNREAD, seen.unread) + notes,  # the model itself warns about the first
+        "notes": _note(UNREAD, seen.unread) + notes,  # truncated tokens are also logged
         "open": {
             "kind": kinds_to_draw(seen, options)[-1],
             "layer": options.layer or 1,
@@ -269,7 +269,7 @@ def _values(examples: Sequence[Example], notes: list[str], options: Options) -> 
 
 
 def _encode(example: Example) -> dict[str, Any]:
-    """Returns an example as data for the page's script."""
+    """Returns an example as JSON-compatible data for the page's script."""
     seen = example.frames[-1]
     length = example.length
     tokens = {side: getattr(seen, f"{side}_tokens")[:length] for side in (*SIDES, "written")}
@@ -303,7 +303,7 @@ def _encode(example: Example) -> dict[str, Any]:
 
 
 def _encode_picture(picture: GridPicture) -> dict[str, Any]:
-    """Returns a picture as data for the page's script."""
+    """Returns an image as JSON-compatible data for the page's script."""
     from PIL import Image  # not needed for texts
 
     file = io.BytesIO()
@@ -313,6 +313,6 @@ def _encode_picture(picture: GridPicture) -> dict[str, Any]:
 
 
 def _text(tokens: Sequence[str]) -> str:
-    """Returns the tokens as the title of their text."""
+    """Returns the joined tokens of a text, shortened for use as a title."""
     pieces = [token for token in tokens if token not in ("<s>", END_OF_SENTENCE)]
     return web_page.shortened("".join(pieces).replace("▁", " ").strip(), MAX_TITLE_LENGTH)

@@ -1,13 +1,13 @@
-"""Maps of attention over texts and pictures.
+"""Attention maps over texts and images.
 
-`build_figure` has one figure per layer and kind of attention, with one heat map per head. Rows are
-queries, columns are keys, named as in `transformer.analysis.attention`. The colour scale is fixed
-at 0 to 1, so that maps, layers and figures are comparable.
+`build_figure` draws one layer and kind of attention, with one heat map per head. Rows are queries
+and columns are keys, named as in `transformer.analysis.attention`. The colour scale is fixed at 0
+to 1, so that maps, layers and figures are comparable.
 
-Over a picture, a panel shows a head or a word: a patch is brighter the larger its weight is. The
-largest weight of a panel is fully bright, and printed on it.
+For an image, each subplot shows one head or one word, and patches with larger weights are brighter.
+The patch with the largest weight has full brightness, and this weight is printed on the subplot.
 
-Source: Vaswani et al. 2017, figures 3 to 5, which draw such maps for selected heads.
+Source: Vaswani et al. 2017, figures 3 to 5, which show such maps for selected heads.
 """
 
 import itertools
@@ -28,26 +28,26 @@ from transformer.errors import UserError
 from ..display.labels import AS_TEXT, LINE_HEIGHT, labels_of, text_widths
 from ..display.plotting import add_colour_bar, heat_map, new_figure
 
-CELL, MAX_SIDE = 0.21, 5.0  # inches: preferred size of a token, maximum side of a map
-MIN_WIDTH, MIN_HEIGHT = 3.2, 2.4  # inches: fits the longest title and axis label
-FONT_SIZES = 6.0, 9.0  # points; a report shows them at 110 pixels per inch
-TITLE_SIZE, TITLE_HEIGHT = 9, 0.25  # points and inches: title of a map
+CELL, MAX_SIDE = 0.21, 5.0  # inches: preferred cell side per token, maximum map side
+MIN_WIDTH, MIN_HEIGHT = 3.2, 2.4  # inches: enough for the longest title and axis label
+FONT_SIZES = 6.0, 9.0  # points: minimum, maximum; reports use 110 pixels per inch
+TITLE_SIZE, TITLE_HEIGHT = 9, 0.25  # points, inches: title of a map
 AROUND, TOP = 0.45, 0.4  # inches: axis label and margin, figure title
-GAP = 0.16  # inches, between maps and between panels
+GAP = 0.16  # inches between maps and between subplots
 COLOUR_BAR, MIN_COLOUR_BAR, COLOUR_BAR_LABELS = 0.13, 1.1, 0.65  # inches
-FRAME = {"fill": False, "linewidth": 0.5, "edgecolor": "0.5", "clip_on": False}  # of a map
-PANEL, TITLE, PAD = 1.2, 0.35, 0.03  # inches: panel side, space above and around
+FRAME = {"fill": False, "linewidth": 0.5, "edgecolor": "0.5", "clip_on": False}  # map frame
+PANEL, TITLE, PAD = 1.2, 0.35, 0.03  # inches: subplot side, title height, padding
 SMALL = 7.5  # points
-DIM = 0.25  # brightness of a patch without weight
-TINT = 120, 60, 0  # colour of the patch with the largest weight in a grey picture
-MAX_ACROSS = 8  # panels in a row
-WORD_MARK = "▁"  # begins a word's first token
+DIM = 0.25  # brightness of a patch with zero weight
+TINT = 120, 60, 0  # RGB tint of patches with large weights in greyscale images
+MAX_ACROSS = 8  # maximum number of subplots in a row
+WORD_MARK = "▁"  # prefix of the first token of a word
 
 Pixels = UInt8[np.ndarray, "S S C"]
 
 
 class Example(NamedTuple):
-    """A picture, its question or '', true and predicted class, and the class token's attention."""
+    """An image, its question (or ''), the true and predicted class, and class token attention."""
 
     pixels: Pixels
     question: str
@@ -58,7 +58,7 @@ class Example(NamedTuple):
 
 
 def checked_figure(seen: Attention, kind: str | None, layer: int, head: int | None) -> Figure:
-    """Returns the figure for `Attention.figure`; UserError if kind, layer or head is missing."""
+    """Returns `Attention.figure`; raises UserError if the kind, layer or head does not exist."""
     if not seen.weights:
         raise UserError("this model has no attention to draw")
     kind = [kind for kind in KINDS if kind in seen.weights][-1] if kind is None else kind
@@ -71,10 +71,10 @@ def checked_figure(seen: Attention, kind: str | None, layer: int, head: int | No
 
 
 def build_figure(seen: Attention, kind: str, layer: int, only_head: int | None = None) -> Figure:
-    """Returns the figure of one layer, with a map per head; layers and heads count from 1."""
+    """Returns a figure of one layer with a map per head; layers and heads are numbered from 1."""
     heads = np.asarray(seen.weights[kind][layer - 1], dtype=np.float32)
     numbers = [only_head] if only_head else list(range(1, len(heads) + 1))
-    # Never taller than wide: 4 heads are 2 x 2, 8 heads 2 x 4, 16 heads 4 x 4.
+    # The grid is never taller than wide: 2 x 2 for 4 heads, 2 x 4 for 8, 4 x 4 for 16.
     across = math.ceil(len(numbers) / math.isqrt(len(numbers)))
     rows = [numbers[i : i + across] for i in range(0, len(numbers), across)]
     queries, keys = seen.names(kind)
@@ -97,15 +97,15 @@ def draw_maps(
     above: Sequence[Sequence[str]],
     right: Sequence[str] = (),
 ) -> Figure:
-    """Returns a figure of rows of maps, drawn as one image: separate axes would take seconds.
+    """Returns a figure with a grid of maps, drawn as one image since many axes would take seconds.
 
-    The figure is as large as the maps and their labels need.
+    The size of the figure depends on the maps and their labels.
 
     Args:
-      names: the tokens in the rows and in the columns of each map.
+      names: row tokens and column tokens of each map.
       cell: inches per token.
-      above: titles of the maps in each row, or in the first alone.
-      right: labels of the rows of maps.
+      above: titles above the maps, for each row of maps or only for the first row.
+      right: labels to the right of each row of maps.
     """
     sides = [len(tokens) for tokens in names]
     labels = [_fitting_labels(tokens, cell) for tokens in names]
@@ -150,9 +150,9 @@ def draw_maps(
 
 
 def _fitting_labels(tokens: Sequence[str], cell: float) -> tuple[list[str], dict[str, Any], int]:
-    """Returns the labels of an axis, their style, and the tokens from one to the next.
+    """Returns the labels of an axis, their style, and the number of tokens per label.
 
-    They are as many as fit at `cell` inches per token, in a size of `FONT_SIZES`.
+    Only every n-th token is labelled if the minimum font size does not fit in `cell` inches.
     """
     pitch = 72 * cell  # points
     size = min(max(pitch / LINE_HEIGHT, FONT_SIZES[0]), FONT_SIZES[1])
@@ -162,19 +162,19 @@ def _fitting_labels(tokens: Sequence[str], cell: float) -> tuple[list[str], dict
 
 
 def _put_labels(axis, texts: list[str], style: dict[str, Any], step: int, starts, rotation) -> None:
-    """Labels an axis, along which the tokens of the maps begin at `starts`."""
+    """Labels the tokens on an axis; `starts` are the positions of the maps' first tokens."""
     places = [start + step * i for start in starts for i in range(len(texts))]
-    # Labels are aligned at their baselines: the box of '▁a' reaches lower than that of 'ed', so
-    # centred boxes would be uneven. A label touches the axis with its end.
+    # Labels end at the axis and share a baseline. Centred boxes would look uneven, since the box
+    # of '▁a' extends lower than the box of 'ed'.
     aligned = {"ha": "right", "va": "center_baseline", "rotation_mode": "anchor"}
     axis.set_ticks(places, labels=texts * len(starts), rotation=rotation, **style, **aligned)
 
 
-# -- pictures
+# -- images
 
 
 def heads_figure(seen: Attention, title: str) -> Figure:
-    """Draws the class token's attention: a row of heads per layer, and the rollout at the end."""
+    """Plots the class token's attention: a row per layer, with each head and then the rollout."""
     (pixels, grid), weights = _picture(seen), seen.weights["encoder_self"]
     layers, heads = weights.shape[:2]
     patches = 1 + grid**2
@@ -190,9 +190,9 @@ def heads_figure(seen: Attention, title: str) -> Figure:
 
 
 def words_of(seen: Attention) -> tuple[list[str], Float[np.ndarray, "words P"]]:
-    """Returns the words of a question or caption, and their mean attention to patches, last layer.
+    """Returns the words of a question or caption, and their last-layer attention to the patches.
 
-    A caption's word has the attention of the step that writes it.
+    Weights are averaged over heads. For a caption, they are from the step that outputs the word.
     """
     first = 1 + _picture(seen).grid ** 2
     if seen.target_tokens:
@@ -202,7 +202,7 @@ def words_of(seen: Attention) -> tuple[list[str], Float[np.ndarray, "words P"]]:
 
 
 def words_figure(seen: Attention, title: str) -> Figure:
-    """Draws the attention of each word of a question or a caption, see `words_of`."""
+    """Plots an attention map for each word of a question or caption; see `words_of`."""
     pixels, (words, weights) = _picture(seen).pixels, words_of(seen)
     names, style = labels_of([word.removeprefix(WORD_MARK) for word in words], SMALL + 1)
     figure, panels = _grid(-(-len(words) // MAX_ACROSS), min(len(words), MAX_ACROSS), title)
@@ -215,7 +215,7 @@ def words_figure(seen: Attention, title: str) -> Figure:
 
 
 def examples_figure(examples: Sequence[Example], head: tuple[int, int]) -> Figure:
-    """Draws pictures, plain and with the class token's attention in a head (layer, head), from one.
+    """Plots images, each above the class token's attention in `head`: (layer, head) from 1.
 
     Boxes mark the objects that determine the answer.
     """
@@ -244,7 +244,7 @@ def _picture(seen: Attention) -> GridPicture:
 
 
 def _grid(down: int, across: int, title: str) -> tuple[Figure, Any]:
-    """Returns a figure of square panels below a title, and its panels by row and column."""
+    """Returns a titled figure and its square subplots, as an array indexed by row and column."""
     figure = new_figure(max(across * PANEL, 3.0), down * (PANEL + GAP) + TITLE)
     figure.set_layout_engine("compressed", w_pad=PAD, h_pad=PAD, wspace=0, hspace=0)
     figure.suptitle(title, fontsize=9, **AS_TEXT)
@@ -258,13 +258,13 @@ def _show(axes: Axes, picture: np.ndarray) -> None:
 
 
 def _draw(axes: Axes, pixels: Pixels, weights: Float[np.ndarray, "P"]) -> None:
-    """Draws a picture with the brightness of each patch by its weight."""
+    """Draws an image in which patches with larger weights are brighter."""
     grid = round(len(weights) ** 0.5)
     largest = max(float(weights.max()), 1e-9)
     bright = DIM + (1 - DIM) * (weights / largest).reshape(grid, grid)
     size = len(pixels) // grid
     factors = np.kron(bright, np.ones((size, size)))[..., None]
-    # Black stays black at any brightness, so patches of grey pictures get a colour as well.
+    # Black stays black at any brightness, so patches of greyscale images are tinted as well.
     tint = np.multiply(TINT, factors - DIM) if pixels.shape[-1] == 1 else 0.0
     _show(axes, np.minimum(pixels * factors + tint, 255).astype(np.uint8))
     axes.text(

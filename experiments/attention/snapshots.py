@@ -1,25 +1,25 @@
-"""Attention heads during training: reads the snapshots of a run, and draws them.
+"""Reads and draws a run's attention snapshots, which record attention heads during training.
 
-Each evaluation during training leaves `attention_snapshots/<step, 8 digits>.npz` in the run's
-folder, which `np.load` reads without pickle. It holds
+Each evaluation during training writes `attention_snapshots/<step, 8 digits>.npz` to the run's
+folder. `np.load` reads this file without pickle. The file contains
 
 - `step`: the training step;
-- `statistics/<kind>/<name>`: float32 [layers, H], the statistics of all heads of a kind, over
-  `evaluate.snapshot_statistics` sentences of the validation set; NaN if no row counts;
-- `sentences/<n>/weights/<kind>`: float32 [layers, H, L, M], the attention weights of the n-th of
-  `evaluate.snapshot_sentences` sentences, n from zero, the same at each evaluation;
+- `statistics/<kind>/<name>`: float32 [layers, H], a statistic for each head of a kind over
+  `evaluate.snapshot_statistics` validation sentences, or NaN if no attention row is counted;
+- `sentences/<n>/weights/<kind>`: float32 [layers, H, L, M], the attention weights of sentence n
+  (from zero); the `evaluate.snapshot_sentences` sentences are the same at each evaluation;
 - `sentences/<n>/value_norms/<kind>`: float32 [layers, H, M];
 - `sentences/<n>/source_tokens` and `sentences/<n>/target_tokens`: strings; one of them is empty
-  if the model reads one text alone.
+  if the model has only one input text.
 
-The statistics are those of `transformer.analysis.snapshots`, and `aer`, `precision` and `recall`
-of `cross`, if gold word links are known. The latter cover only the tracked pairs of the validation
-set, and rows by output: a word's links come from the rows that generate it. `--mode=align` scores
-the whole test set, with rows by output and by input, so its numbers are different.
+The statistics are defined in `transformer.analysis.snapshots`. If gold word links are known,
+`cross` also has `aer`, `precision` and `recall`. They cover only the tracked validation pairs, and
+a word's links are those of the rows that output the word. `--mode=align` scores the whole test set,
+with rows by output and by input, so its scores are different.
 
-In `figures/attention_snapshots/`, `curves.png` has a column for each kind of attention and a panel
-for each of its statistics, with a line per head, coloured by layer; `strip_<n>.png` shows the n-th
-tracked sentence, n from 1, with a row per head and a column per checkpoint.
+In `figures/attention_snapshots/`, `curves.png` has a column for each kind of attention and a row of
+subplots for each statistic, with a line per head, coloured by layer. `strip_<n>.png` shows tracked
+sentence n (from 1), with a row per head and a column per checkpoint.
 """
 
 import itertools
@@ -43,38 +43,38 @@ from .heat_maps import draw_maps
 
 logger = logging.getLogger(__name__)
 
-MAX_READ = 32  # checkpoints whose sentences are read, enough for a slider
-# Statistic -> its name with the unit.
+MAX_READ = 32  # maximum number of checkpoints with sentences, enough for a slider
+# Subplot title of each statistic, with the unit.
 PANEL_TITLES = {
     "relative_entropy": "entropy / largest possible",
     "diagonality": "diagonality",
     "end_fraction": "fraction on </s>",
     "distance": "mean distance (tokens)",
-    # On the tracked pairs; `--mode=align` scores the test set.
+    # Computed on the tracked pairs; `--mode=align` scores the test set.
     "aer": "alignment error rate\n(tracked pairs, by output)",
 }
-# Statistics by row of the figure; a kind has at most one per row, or leaves a gap.
+# Statistics in each row of the figure. A kind with none of them has no subplot in that row.
 PANEL_ROWS = (("relative_entropy",), ("diagonality",), ("end_fraction",), ("distance", "aer"))
-PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches: a panel of curves with its labels
-FEW = 30  # maximum number of checkpoints with a mark each
+PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches: subplot with labels
+FEW = 30  # maximum number of checkpoints for which markers are drawn
 STEPS, HEADS = 8, 6  # maximum columns and rows of a strip
-WIDEST, AROUND = 12.0, 1.9  # inches: width of a strip, and of the labels next to its maps
-CELL, MAX_SIDE, GAP = 0.125, 2.4, 0.16  # inches: a token, a map with many tokens, between maps
+WIDEST, AROUND = 12.0, 1.9  # inches: maximum strip width, width of labels next to maps
+CELL, MAX_SIDE, GAP = 0.125, 2.4, 0.16  # inches: cell side, maximum map side, map spacing
 
 
 class SavedSnapshot(NamedTuple):
-    """The sentences of a step, if they are read, and `statistics[kind][name]`."""
+    """The snapshot at a training step. `sentences` is empty if the sentences were not read."""
 
     step: int
     sentences: list[Attention]
-    statistics: dict[str, dict[str, Float[np.ndarray, "layers H"]]]
+    statistics: dict[str, dict[str, Float[np.ndarray, "layers H"]]]  # keyed by kind and name
 
 
 def read_snapshots(folder: Path) -> list[SavedSnapshot]:
-    """Returns the snapshots in a run's folder, sorted by step, without damaged files.
+    """Returns the snapshots in a run's folder, sorted by step; damaged files are skipped.
 
-    At most `MAX_READ` of them, evenly spaced, have sentences: those of all checkpoints of a long
-    run would fill the memory.
+    Sentences are read for at most `MAX_READ` evenly spaced snapshots, since the sentences of all
+    checkpoints of a long run would not fit in memory.
     """
     snapshots, files = [], snapshot_files(folder)
     with_sentences = files[:: -max(1, math.ceil(len(files) / MAX_READ))]
@@ -104,12 +104,12 @@ def _read_sentences(arrays: Any) -> list[Attention]:
 
 
 def _read_below(place: str, arrays: Any) -> dict[str, np.ndarray]:
-    """Returns the arrays whose names begin with a place, by the rest of their names."""
+    """Returns the arrays with the name prefix `place`, keyed by the rest of the name."""
     return {name.removeprefix(place): arrays[name] for name in arrays if name.startswith(place)}
 
 
 def tracked_sentences(snapshots: Sequence[SavedSnapshot]) -> list[dict[int, Attention]]:
-    """Returns each sentence's attention by step, of the steps with the same tokens as the last."""
+    """Returns each sentence's attention keyed by step; steps with other tokens are omitted."""
 
     def identity(sentence: Attention) -> tuple:
         return set(sentence.weights), sentence.source_tokens, sentence.target_tokens
@@ -124,7 +124,7 @@ def tracked_sentences(snapshots: Sequence[SavedSnapshot]) -> list[dict[int, Atte
 
 
 def draw(folder: Path) -> list[Path]:
-    """Draws the snapshots of a run; returns the paths of the pictures."""
+    """Draws the snapshots of a run; returns the paths of the figures."""
     snapshots, drawn = read_snapshots(folder), {}
     if any(snapshot.statistics for snapshot in snapshots):
         drawn["curves"] = curves_figure(snapshots)
@@ -139,7 +139,7 @@ def draw(folder: Path) -> list[Path]:
 
 
 def curves_figure(snapshots: Sequence[SavedSnapshot]) -> Figure:
-    """Returns the figure of all heads' statistics over the steps, a column per kind."""
+    """Returns a figure of all heads' statistics over the steps, with a column per kind."""
     curves = {}  # steps and values [steps, layers, H]
     for kind, name in itertools.product(KINDS, PANEL_TITLES):
         having = [s for s in snapshots if name in s.statistics.get(kind, {})]
@@ -149,7 +149,7 @@ def curves_figure(snapshots: Sequence[SavedSnapshot]) -> Figure:
     kinds = list(dict.fromkeys(kind for kind, _ in curves))
     rows = [{kind: name for kind, name in curves if name in names} for names in PANEL_ROWS]
     rows = [row for row in rows if row]
-    depth = max(values.shape[1] for _, values in curves.values())  # layers of the deepest stack
+    depth = max(values.shape[1] for _, values in curves.values())  # number of layers
     figure = plotting.new_figure(PANEL_WIDTH * len(kinds) + 0.2, PANEL_HEIGHT * len(rows) + 0.7)
     grid = figure.subplots(len(rows), len(kinds), sharex=True, squeeze=False)
     colours = plotting.layer_colours(depth)
@@ -172,12 +172,11 @@ def _draw_heads(axes: Axes, steps: list[int], values: np.ndarray, name: str, col
     marker = "o" if len(steps) <= FEW else None
     for layer in range(values.shape[1]):
         style = {"color": colours[layer], "linewidth": 1.1, "alpha": 0.85, "markersize": 2.5}
-        axes.plot(steps, values[:, layer], marker=marker, **style)
+        plotting.curve(axes, steps, values[:, layer], marker=marker, **style)
     axes.set_ylabel(PANEL_TITLES[name], fontsize=8)
     axes.set_ylim(0, None if name == "distance" else 1.02)
     axes.tick_params(labelsize=7, labelbottom=True)
     plotting.count_steps(axes, 5)
-    plotting.light_grid(axes)
     if name == "aer" and not np.isnan(values).all():
         place, layer, head = np.unravel_index(np.nanargmin(values), values.shape)
         best = f"best {values[place, layer, head]:.2f}: layer {layer + 1}, head {head + 1}, "
@@ -190,13 +189,13 @@ def _draw_heads(axes: Axes, steps: list[int], values: np.ndarray, name: str, col
 def strip_figure(
     by_step: Mapping[int, Attention], statistics: Mapping[str, Mapping[str, np.ndarray]]
 ) -> Figure | None:
-    """Returns the strip of a sentence over the steps; None without attention.
+    """Returns a sentence's attention maps over the steps, or None if there is no attention.
 
-    It shows cross-attention if there is any. If there are many heads, it shows those with lowest
-    final alignment error rate or, without gold links, with the lowest entropy.
+    The figure shows cross-attention if the model has it. If there are many heads, it shows heads
+    with the lowest final alignment error rate or, without gold links, the lowest entropy.
 
     Args:
-      statistics: those of the last snapshot, by kind and name.
+      statistics: the statistics of the last snapshot, keyed by kind and name.
     """
     steps = list(by_step)
     last = by_step[steps[-1]]

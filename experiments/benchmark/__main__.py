@@ -2,9 +2,9 @@
 
     python -m experiments.benchmark --out=DIR [--parts=tiny,start] [--data=FOLDER] [--peers=torch]
 
-DIR/benchmark.json holds the results. As the `--baseline` of a later benchmark, it is compared
-with the new results; if something became slower, that is printed and the exit code is 1. On a
-CPU, docs/results/speed.json is the default, and the paper's `base` and `big` run only if named.
+DIR/benchmark.json contains the results. A later benchmark with this file as `--baseline` prints all
+regressions, and exits with code 1 if there are any. On a CPU, the default baseline is
+docs/results/speed.json, and the paper's models are measured only if `--parts` names them.
 """
 
 import sys
@@ -24,17 +24,17 @@ from .turns import ROOT
 from .workloads import Shape, Workload
 
 BASELINE = ROOT / "docs" / "results" / "speed.json"
-FULL_SHAPE = Shape(768, 32, 32)  # the paper's batches: 25,000 tokens per side
-DROPOUT = 0.3  # of every kind, in the workload "tiny"
+FULL_SHAPE = Shape(768, 32, 32)  # as in the paper: about 25,000 tokens per side
+DROPOUT = 0.3  # rate of all kinds of dropout in the "tiny" workload
 
 
 def page(name: str, shape: Shape | None = None) -> Workload:
-    """Returns the workload of a page of configs/."""
+    """Returns the workload for a config file in `configs/`."""
     return Workload(load_page(name).get_config(), shape)
 
 
 def tiny() -> Workload:
-    """Returns Transformer-Tiny (Wu et al. 2021): 256 sentences of up to 16 tokens, all dropouts."""
+    """Returns Transformer-Tiny (Wu et al. 2021): 256 sentences of up to 16 tokens, with dropout."""
     workload = page("multi30k", Shape(256, 16, 11))
     for name in ("embedding", "residual", "attention", "activation"):
         workload.config.model[f"dropout_{name}"] = DROPOUT
@@ -43,7 +43,7 @@ def tiny() -> Workload:
 
 
 def text(data: Path | None) -> Workload:
-    """Returns the config for Multi30k on two cores, in this folder; the quickstart without one."""
+    """Returns the two-core Multi30k workload in the folder `data`, or quickstart without one."""
     if data is None:
         return page("quickstart")
     workload = page("multi30k_2cores")
@@ -52,19 +52,19 @@ def text(data: Path | None) -> Workload:
 
 
 def text_of_peers(data: Path | None) -> Workload:
-    """Returns the same with the positions and the optimizer of the peers."""
+    """Returns the workload of `text` with the peers' positional encoding and optimizer."""
     workload = text(data)
     workload.config.model.positions = "split"
     workload.config.optimizer.name = "adam"
     return workload
 
 
-# Kind (see `measurements.KINDS`) and workload of each part, given the folder of Multi30k.
+# Part -> (key of `measurements.KINDS`, function that maps the Multi30k folder to the workload).
 BENCH_PARTS: dict[str, tuple[str, Callable[[Path | None], Workload]]] = {
     "base": ("training", lambda data: page("transformer_base", FULL_SHAPE)),
     "big": ("training", lambda data: page("transformer_big", FULL_SHAPE)),
     "tiny": ("training", lambda data: tiny()),
-    # The tutorial's translator on its batches: 64 sentences, all padded to 41 tokens.
+    # The tutorial's model with its batch shape: 64 sentences, all padded to 41 tokens.
     "tutorial": ("training", lambda data: page("tutorial_en_de", Shape(64, 41, 4))),
     "decoding": ("decoding", text),
     "start": ("start", text),
@@ -102,7 +102,7 @@ def _run_parts(arguments: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code: 0, 1 if something is slower, or 2 after a line on a user error."""
+    """Returns the exit code: 0, 1 if there is a regression, or 2 after printing a user error."""
     return process.exit_code(
         lambda: _run_parts(arguments), place="--out", memory="the number of --peers"
     )

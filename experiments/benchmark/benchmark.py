@@ -1,4 +1,4 @@
-"""The mode `benchmark`: how fast a config trains, decodes and starts on this machine."""
+"""The `benchmark` mode: measures the training, decoding and startup speed of a config."""
 
 import contextlib
 import json
@@ -35,9 +35,9 @@ OTHER_HEAD = ("part", "", "")
 
 
 def benchmark(run: Run, options: Options) -> None:
-    """Measures a config and prints tables; with --output, also writes the numbers as JSON.
+    """Benchmarks a config and prints tables; with --output, also writes the results as JSON.
 
-    No training result is saved, and no run folder is created.
+    The trained weights are not saved, and no run folder is created.
     """
     share_device()
     config, translates = run.config, "translate" in REGISTRY[run.config.task].operations
@@ -58,15 +58,15 @@ def benchmark(run: Run, options: Options) -> None:
 
 
 def share_device() -> None:
-    """Lets several processes share one GPU: none reserves most of its memory when it starts.
+    """Disables JAX's GPU memory preallocation, so that several processes can share one GPU.
 
-    Call it before JAX has started its backend; child processes inherit the setting.
+    Call this before JAX initialises its backend; child processes inherit the setting.
     """
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def choose(text: str | None, parts: Sequence[str]) -> list[str]:
-    """Returns the comma-separated parts of a flag, in the order of `parts`; all if it is None."""
+    """Returns the names in a comma-separated flag, ordered as in `parts`; None means all parts."""
     names = parts if text is None else text.split(",")
     for name in names:
         if name not in parts:
@@ -75,7 +75,7 @@ def choose(text: str | None, parts: Sequence[str]) -> list[str]:
 
 
 def show_results(results: Mapping[str, Any], before: Mapping[str, Any] | None, name: str) -> bool:
-    """Prints a benchmark, and what is worse than before; returns whether anything is worse."""
+    """Prints the results and the regressions from `before`; returns whether anything regressed."""
     print_tables(results["parts"], f"{name} on {summary.machine(results['environment'])}")
     if not before:
         return False
@@ -89,7 +89,7 @@ def show_results(results: Mapping[str, Any], before: Mapping[str, Any] | None, n
 
 
 def training_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yields a row for each system that trains: medians, with quartiles in parentheses."""
+    """Yields a table row for each training system: medians, with quartiles in parentheses."""
     for name, part in parts.items():
         measured = part["numbers"]
         for system in measured:
@@ -110,7 +110,7 @@ def _spread_text(number: Mapping[str, float], form: str) -> str:
 
 
 def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yields (part, name, value) of all other numbers."""
+    """Yields (part, name, value) for all other results."""
     for name, part in parts.items():
         measured = part["numbers"]
         yield name, "work", part["workload"]
@@ -140,7 +140,7 @@ def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def print_tables(parts: Mapping[str, Any], title: str) -> None:
-    """Prints the table of training and that of all other numbers."""
+    """Prints the training table and the table of all other results."""
     training, others = list(map(list, training_rows(parts))), list(map(list, other_rows(parts)))
     if training:
         print_rows(Table(title, TRAINING_HEAD, training, len(TRAINING_HEAD)))

@@ -1,6 +1,6 @@
-"""The kinds of measurement: training, decoding and startup, each on one workload.
+"""Measures training, decoding or startup on a workload.
 
-Peers have the sizes of our model, and the same batches or sentences.
+Peers use our model dimensions, and the same batches or sentences as our system.
 """
 
 import contextlib
@@ -40,35 +40,35 @@ logger = logging.getLogger(__name__)
 
 OURS = f"{__package__}.workloads"
 TRAINING = importlib.util.resolve_name("..command.main", __package__)
-# FLOPs of a round's steps, maximum number of steps, and width of the matmuls, on a CPU and on an
-# accelerator. Tiny models are far from its peak, and 400 steps of them take some seconds.
+# For a CPU and an accelerator: FLOPs and maximum number of steps per round, and matmul widths.
+# Tiny models run far below an accelerator's peak: 400 of their steps take several seconds.
 ROUND_FLOPS, MAX_STEPS = (1.2e11, 2e14), (20, 400)
 SIZES, PRODUCTS = (2048, 8192), 4
 DECODED_SENTENCES = 128
-COLD, WARM = 1, 3  # number of starts
+COLD, WARM = 1, 3  # numbers of cold and warm starts
 INSTALL = "pip install -r requirements-peers.txt"
 POSITIONS, NORM_POSITIONS = ("sinusoidal", "split"), ("post", "pre")
-TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda"}  # device names by JAX platform
-LAST_STEP = "step 2/"  # start of the line that is logged after the second step
+TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda"}  # PyTorch device for each JAX platform
+LAST_STEP = "step 2/"  # prefix of the line that is logged after the second step
 
 
 class Setting(NamedTuple):
     """The settings of a measurement."""
 
-    rounds: int = 5  # in each, all systems measure in turn
-    peers: tuple[str, ...] = ()  # names of other systems; they get the same batches or sentences
-    trace: Path | None = None  # folder of profiler traces
+    rounds: int = 5  # in each round, all systems are measured in turn
+    peers: tuple[str, ...] = ()  # names of peers to measure on the same input
+    trace: Path | None = None  # folder for profiler traces
 
 
 def matmul(workload: Workload) -> MeasuredSystem:
-    """Returns the system that multiplies large matrices, the reference of all others."""
+    """Returns the system that multiplies large matrices, a reference for all other systems."""
     size = SIZES[jax.default_backend() != "cpu"]
     order = {"size": size, "products": PRODUCTS, "dtype": workload.config.model.dtype}
     return MeasuredSystem(f"{OURS}.multiply", order)
 
 
 def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
-    """Returns the measurements of the step, the whole loop and the peers on the same batches."""
+    """Measures the training step, the full training loop and the peers on the same batches."""
     task = make_task(workload)
     shapes = shapes_of(task.plan)
     batches = sum(shape.batches for shape in shapes)
@@ -101,7 +101,7 @@ def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
 
 
 def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
-    """Returns the measurements of translation with the initial weights of the seed."""
+    """Measures translation with untrained weights, initialised from the config's seed."""
     task = make_task(workload)
     lines = first_sources(task, DECODED_SENTENCES)
     order = {**workload.order(), "sentences": DECODED_SENTENCES}
@@ -124,13 +124,13 @@ def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
 
 
 def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
-    """Returns the seconds until the second step, with an empty and a filled cache of programs."""
-    task = make_task(workload)  # writes its text to the user's cache
+    """Measures the time to the second step in seconds, with a cold and a warm compilation cache."""
+    task = make_task(workload)  # writes the encoded corpus to the user's cache
     starts: dict[str, tuple[list[float], list[float]]] = {"cold": ([], []), "warm": ([], [])}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         cache = folder / "cache"
-        cache.mkdir()  # links to the user's cache, except compiled programs
+        cache.mkdir()  # has links to the user's cache, but no compiled programs
         users = cache_folder(workload.config.data).absolute()
         for path in users.iterdir() if users.is_dir() else ():
             if path.name != "programs":
@@ -146,7 +146,7 @@ def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
 
 
 def second_step(workload: Workload, run: Path, cache: Path) -> float:
-    """Returns the seconds until a training in the folder `run` has logged its second step."""
+    """Returns the time in seconds until training in the folder `run` logs its second step."""
     run.mkdir()
     write_json(run / "config.json", workload.config.to_dict())
     flags = [f"--workdir={run}", f"--config.data.cache_dir={cache}", "--config.train.log_every=1"]
@@ -166,14 +166,14 @@ def second_step(workload: Workload, run: Path, cache: Path) -> float:
 
 
 def describe(workload: Workload, task: Task) -> str:
-    """Returns a one-line description, which is equal for equal work."""
+    """Returns a one-line description, which is the same for workloads with equal computation."""
     model, config = workload.config.model, workload.config
     first = ("num_encoder_layers", "num_decoder_layers", "d_model", "positions", "dtype")
     encoder, decoder, width, positions, dtype = (model[name] for name in first)
     parameters = sum(x.size for x in jax.tree.leaves(task.predictor.param_shapes()))
     layers = f"{encoder} + {decoder} layers of {width}, {positions}, {dtype}"
     values, usual = flatten(config), flatten(default_config())
-    # Keys that change the computation and differ from the paper's values.
+    # Config keys that affect the computation and differ from the paper's values.
     keys = sorted((*(f"model.{name}" for name in {*model} - {*first}), *having("work")))
     others = (key for key in keys if values[key] != usual[key])
     changed = "".join(f", {key.partition('.')[2]}={values[key]}" for key in others)
@@ -193,7 +193,7 @@ KINDS = {"training": measure_training, "decoding": measure_decoding, "start": me
 
 
 def measure(parts: Mapping[str, tuple[str, Workload]], setting: Setting) -> dict[str, Any]:
-    """Measures parts, each (kind, workload); returns the content of benchmark.json."""
+    """Measures the parts {name: (kind, workload)}; returns the content of benchmark.json."""
     results = {}
     for name, (kind, workload) in parts.items():
         logger.info(f"measuring: {name}")
@@ -205,7 +205,7 @@ def measure(parts: Mapping[str, tuple[str, Workload]], setting: Setting) -> dict
 
 
 def choose_peers(text: str | None) -> list[str]:
-    """Returns the comma-separated peers of a flag; the installed ones if it is None."""
+    """Returns the peers in a comma-separated flag; None means all installed default peers."""
     missing = {
         name: [package for package in peer.packages if not importlib.util.find_spec(package)]
         for name, peer in PEERS.items()
@@ -222,7 +222,7 @@ def choose_peers(text: str | None) -> list[str]:
 
 
 def comparable(names: Sequence[str], kind: str, task: Task) -> list[str]:
-    """Returns the peers of a kind; none, with a line of log, if they compute something else."""
+    """Returns the peers of a kind, or logs why they cannot be compared and returns []."""
     names = [name for name in names if PEERS[name].kind == kind and not PEERS[name].keys]
     difference = _describe_difference(task, kind == "training")
     if names and difference:
@@ -231,7 +231,7 @@ def comparable(names: Sequence[str], kind: str, task: Task) -> list[str]:
 
 
 def _describe_difference(task: Task, trains: bool) -> str:
-    """Returns what the peers do not compute as a config does, or ''."""
+    """Returns the reason why the peers cannot run the same computation as a task, or ''."""
     config = task.config
     if type(task.predictor) is not Translator:
         return f"config.task={config.task} cannot be compared: peers translate"
@@ -257,9 +257,9 @@ def _describe_difference(task: Task, trains: bool) -> str:
 def training_peers(
     names: Sequence[str], workload: Workload, task: Task, steps: int, rounds: int, folder: Path
 ) -> dict[str, MeasuredSystem]:
-    """Returns peers that train on a task's first batches, which are written to `folder`."""
+    """Returns the training peers, for which the first batches of the task are saved in `folder`."""
     systems, config, ours = {}, workload.config, having("peers")
-    for name in (name for name in names if PEERS[name].keys):  # our step with other keys
+    for name in (name for name in names if PEERS[name].keys):  # our step with config overrides
         changed = copy.deepcopy(config)
         for key, value in PEERS[name].keys.items():
             assign(changed, key, value)
@@ -286,9 +286,9 @@ def training_peers(
 def decoding_peers(
     names: Sequence[str], workload: Workload, task: Any, lines: Sequence[str], folder: Path
 ) -> dict[str, MeasuredSystem]:
-    """Returns peers that translate `lines` with our weights, which are written to `folder`.
+    """Returns the peers that translate `lines` with our weights, which are saved in `folder`.
 
-    Each of their translations has as many tokens as our maximum, on average.
+    All translations of a peer have the same length, which is the mean of our maximum lengths.
     """
     config, decode = workload.config, workload.config.decode
     if not (names := comparable(names, "decoding", task)):
@@ -296,7 +296,7 @@ def decoding_peers(
     predictor, params = task.predictor, task.draw_params(jax.random.key(config.seed))
     model = predictor.model.config
     sizes = model.source_vocab_size, model.target_vocab_size
-    numbers = ([str(i) for i in range(size)] for size in sizes)  # tokens are named by our ids
+    numbers = ([str(i) for i in range(size)] for size in sizes)  # our ids serve as token names
     make_spec(model, params, *numbers).save(str(folder))
     sentences = predictor.source_tokenizer.encode(lines)
     limits = (int(decode.max_ratio * (len(ids) + 1) + decode.max_extra) for ids in sentences)
@@ -309,7 +309,7 @@ def decoding_peers(
 
 
 def _start_systems(names: Sequence[str], order: Mapping[str, Any]) -> dict[str, MeasuredSystem]:
-    """Returns the peers as systems, with this order and their own options."""
+    """Returns the peers as systems to measure, with their own options added to the order."""
     return {
         name: MeasuredSystem(PEERS[name].function, {**order, **PEERS[name].options})
         for name in names
@@ -317,7 +317,7 @@ def _start_systems(names: Sequence[str], order: Mapping[str, Any]) -> dict[str, 
 
 
 def _batch_arrays(batches: Sequence[Any]) -> dict[str, np.ndarray]:
-    """Returns arrays by name, without rows of padding alone, which PyTorch's attention rejects."""
+    """Returns arrays keyed by name, without all-padding rows, which PyTorch's attention rejects."""
     arrays = {}
     for i, batch in enumerate(batches):
         rows = (batch.labels != PAD_ID).any(axis=1)

@@ -1,6 +1,6 @@
-"""Other systems to compare training and decoding with; no JAX is imported.
+"""Other libraries whose training and decoding speed we compare with ours, without importing JAX.
 
-Each function takes an order, see `measurements`, and `turn`, see `turns.rotate`.
+`train` and `translate` take an `order` from `measurements`, and `turn` (see `turns`).
 """
 # pyright: reportMissingImports=false
 
@@ -20,18 +20,18 @@ from .turns import Turn, cores
 
 
 class Peer(NamedTuple):
-    """A system to compare with: its title, the packages that it needs, and what measures it."""
+    """A system to compare with: its title, required packages and measurement function."""
 
     title: str
     packages: tuple[str, ...]
     function: str
-    kind: str = "training"  # kind of measurement, see `measurements.KINDS`
-    by_default: bool = True  # whether it is measured if no peers are named
-    options: Mapping[str, Any] = MappingProxyType({})  # added to its order
-    keys: Mapping[str, str] = MappingProxyType({})  # config keys, if it is our own system
+    kind: str = "training"  # kind of measurement, a key of `measurements.KINDS`
+    by_default: bool = True  # whether the peer is measured if --peers is not set
+    options: Mapping[str, Any] = MappingProxyType({})  # additional entries of `order`
+    keys: Mapping[str, str] = MappingProxyType({})  # config overrides, for our own system
 
     def varied(self, title: str, by_default: bool = True, **options: Any) -> "Peer":
-        """Returns the peer with further options and a longer title."""
+        """Returns a copy with additional options, and with `title` appended to the title."""
         options = {**self.options, **options}
         return self._replace(title=self.title + title, by_default=by_default, options=options)
 
@@ -41,14 +41,14 @@ HUGGING_FACE = TORCH._replace(
     title="Hugging Face", packages=("torch", "transformers"), options={"marian": True}
 )
 CTRANSLATE2 = Peer("CTranslate2", ("ctranslate2",), f"{__package__}.peers.translate", "decoding")
-# Peers that compile for minutes or have a lower precision are measured only if they are named.
+# Peers that compile for minutes or use lower precision are measured only if requested.
 PEERS = {
     "torch": TORCH,
     "torch_compile": TORCH.varied(", torch.compile", by_default=False, compile=True),
     "torch_bfloat16": TORCH.varied(", bfloat16", by_default=False, bfloat16=True),
     "hugging_face": HUGGING_FACE,
 }
-# Peers whose process keeps freed memory, as our training process does.
+# Variants of these peers that retain freed memory, as our training process does.
 PEERS |= {
     f"{name}_keep": peer.varied(", memory kept", peer.by_default, keep=True)
     for name, peer in PEERS.items()
@@ -70,7 +70,7 @@ PEERS |= {
 
 
 def train(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Trains a PyTorch model on the batches in order, `steps` of them per turn."""
+    """Trains a PyTorch model on the stored batches in order, with `steps` batches per turn."""
     import torch
 
     if order.get("keep"):
@@ -105,7 +105,7 @@ def train(order: Mapping[str, Any], turn: Turn) -> NoReturn:
 
 
 def make_model(order: Mapping[str, Any]) -> tuple[Any, Callable]:
-    """Returns the model of an order, and a function from source and target to its logits."""
+    """Returns the model, and a function that maps source and target token ids to logits."""
     import torch
 
     config, rates = ModelConfig(**order["model"]), order["rates"]
@@ -122,13 +122,13 @@ def make_model(order: Mapping[str, Any]) -> tuple[Any, Callable]:
         from .torch_model import TorchTranslator
 
         model = logits = TorchTranslator(config, rates)
-    if order.get("compile"):  # compiled for each shape
+    if order.get("compile"):  # compiled once per shape
         torch._dynamo.config.recompile_limit = 64  # by default the ninth shape is not compiled
         logits = torch.compile(logits, dynamic=False)
     if not order.get("bfloat16"):
         return model, logits
 
-    def rounded(source: Any, target: Any) -> Any:  # matmuls in bfloat16, as in `autocast`
+    def rounded(source: Any, target: Any) -> Any:  # runs matmuls in bfloat16
         with torch.autocast(order["device"], torch.bfloat16):
             return logits(source, target).float()
 
@@ -136,11 +136,11 @@ def make_model(order: Mapping[str, Any]) -> tuple[Any, Callable]:
 
 
 def make_marian(package: Any, config: ModelConfig, **dropouts: float) -> Any:
-    """Returns Marian of `transformers` in our sizes, or M2M100 for a pre-norm config."""
+    """Returns a Marian model of `transformers` with our sizes, or M2M100 for a pre-norm config."""
     kind = "M2M100" if config.normalizes_input else "Marian"
     model = "M2M100ForConditionalGeneration" if config.normalizes_input else "MarianMTModel"
     both: dict[str, float] = {"attention_heads": config.num_heads, "ffn_dim": config.d_ff}
-    both["layerdrop"] = 0.0  # M2M100 drops layers by default
+    both["layerdrop"] = 0.0  # by default, M2M100 uses LayerDrop
     settings = getattr(package, f"{kind}Config")(
         **{"vocab_size": config.target_vocab_size, "d_model": config.d_model},
         encoder_layers=config.num_encoder_layers,
@@ -158,7 +158,7 @@ def make_marian(package: Any, config: ModelConfig, **dropouts: float) -> Any:
 
 
 def make_step(model: Any, logits: Callable, order: Mapping[str, Any]) -> Callable:
-    """Returns the training step, a function from source, target and labels to the loss."""
+    """Returns the training step, which takes source, target and labels and returns the loss."""
     import torch
 
     settings = order["optimizer"]
@@ -190,7 +190,7 @@ def make_step(model: Any, logits: Callable, order: Mapping[str, Any]) -> Callabl
 
 
 def translate(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Translates sentences, in batches of similar length, with our weights."""
+    """Translates sentences with our weights, in batches of similar length."""
     package = importlib.import_module("ctranslate2")
     workers = cores() if order.get("workers") else 1
     translator = package.Translator(

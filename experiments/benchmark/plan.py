@@ -1,4 +1,4 @@
-"""The mode `plan`: predicts the memory, disk space and time of a training run."""
+"""The `plan` mode: predicts the memory, disk space and time that a training run needs."""
 
 import contextlib
 import dataclasses
@@ -32,9 +32,9 @@ from .workloads import BucketShape, shapes_of
 
 logger = logging.getLogger(__name__)
 
-TOKEN_BYTES = 4  # in the token cache
-STEPS = 20  # measured steps, over all shapes
-MAX_SECONDS = 60.0  # maximum time of these steps
+TOKEN_BYTES = 4  # bytes per token in the token cache
+STEPS = 20  # total number of timed steps over all batch shapes
+MAX_SECONDS = 60.0  # maximum time of these steps, in seconds
 MEMORY_FRACTION = 0.8  # maximum fraction of the free memory to use
 MEMORY_ADVICE = (
     "lower --config.data.batch_tokens (a larger --config.optimizer.gradient_accumulation_steps "
@@ -45,33 +45,32 @@ MEMORY_ADVICE = (
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The measured costs of a run."""
+    """The measured costs of a training run."""
 
-    steps: int  # number of steps in the whole run
-    ending: str  # the setting that determines the last step
-    state_bytes: int  # parameters, optimizer state and averages
-    step_bytes: list[int]  # memory of a step at each shape, including the state
-    compile_seconds: float  # for the programs of all shapes
-    step_seconds: Sequence[Sequence[float]] = ()  # per shape; empty if the memory is too small
-    evaluation_seconds: float = 0.0  # one evaluation during training, with untrained weights
+    steps: int  # total number of training steps
+    ending: str  # the config setting that ends the training
+    state_bytes: int  # parameters, optimizer state and averaged weights
+    step_bytes: list[int]  # memory of a step for each batch shape, including the state
+    compile_seconds: float  # total compilation time for all batch shapes
+    step_seconds: Sequence[Sequence[float]] = ()  # for each shape; empty if the memory is too small
+    evaluation_seconds: float = 0.0  # time of one validation, with untrained weights
 
     @property
     def needed_bytes(self) -> int:
-        """The memory of the largest step, plus a copy of the state while it is saved."""
+        """The peak memory of a step over all shapes, plus a copy of the state for checkpointing."""
         return max(self.step_bytes) + self.state_bytes
 
     def fits(self, free: int) -> bool:
-        """Returns whether `free` bytes of memory are enough."""
+        """Returns whether the run fits into MEMORY_FRACTION of `free` bytes."""
         return self.needed_bytes <= MEMORY_FRACTION * free
 
 
 def plan(run: Run, options: Options) -> None:
-    """Prints the costs of training a config; with --output, also writes them as JSON.
+    """Prints the predicted costs of training a config; with --output, also writes them as JSON.
 
-    The text is prepared as for training, so a later training finds it and the compiled programs in
-    the cache.
-
-    It checks the free disk space for the run's folder, and does not create the folder.
+    The corpus is prepared as for training, so a later training run finds it and the compiled
+    programs in the cache. The free disk space is checked for the run's folder, which is not
+    created.
     """
     with contextlib.ExitStack() as stack:
         file = options.output and stack.enter_context(open_output(options.output))
@@ -87,10 +86,10 @@ def plan(run: Run, options: Options) -> None:
 
 
 def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
-    """Returns the plan for JSON: text, shapes, parameters, FLOPs, memory, disk and time.
+    """Returns the plan as a dict for JSON: text, shapes, parameters, FLOPs, memory, disk and time.
 
-    Units are bytes, seconds and floating-point operations. If the `free` bytes of memory do not
-    suffice, `time` is None and `advice` names what to change.
+    Units are bytes, seconds and floating-point operations. If the run does not fit into `free`
+    bytes of memory, `time` is None and `advice` lists the settings to change.
     """
     shapes, config = shapes_of(task.plan), task.config
     measured = measure(task, shapes, free)
@@ -100,7 +99,7 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
     summary, tokens = task.data_summary(), task.train_tokens
     every = config.train.evaluate_every or task.plan.epoch_length
     evaluations = math.ceil(measured.steps / every)
-    # The last `keep`, as many up to the best one, and the one that is being written.
+    # The `keep` latest checkpoints, `keep` that end with the best, and one that is being written.
     keep = max(config.train.keep_last, config.evaluate.average_last_n)
     checkpoints = 1 + min(2 * keep, evaluations)
     time = _run_time(measured, config.train, shapes, evaluations) if measured.step_seconds else None
@@ -163,7 +162,7 @@ def _run_time(
         "compile": measured.compile_seconds,
         "evaluation": measured.evaluation_seconds,
         "evaluations": evaluations,
-        # Translations of a trained model are shorter than those of the evaluation here.
+        # A trained model writes shorter translations than the untrained model that is timed here.
         "least": min(limit, steps * fastest + measured.compile_seconds),
         "most": min(limit, steps * slowest + measured.compile_seconds + evaluated),
     }
@@ -173,7 +172,7 @@ def _run_time(
 
 
 def free_memory() -> int:
-    """Returns the free bytes of the first device, or of the host if that is a CPU."""
+    """Returns the free memory in bytes of the first device, or of the host for a CPU device."""
     stats = jax.devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
@@ -181,9 +180,9 @@ def free_memory() -> int:
 
 
 def measure(task: Task, shapes: list[BucketShape], free: int) -> Measured:
-    """Compiles the training step for each shape, and runs some steps if `free` bytes suffice."""
+    """Compiles the training step for each shape, and times the steps if `free` bytes suffice."""
     with (
-        tempfile.TemporaryDirectory() as name,  # a run needs a folder, which is deleted here
+        tempfile.TemporaryDirectory() as name,  # a temporary folder for the run
         contextlib.closing(TrainingRun(task, task.config, Path(name))) as run,
     ):
         trainer = Trainer([run])
@@ -212,9 +211,9 @@ def measure(task: Task, shapes: list[BucketShape], free: int) -> Measured:
 
 
 def _time_steps(step: Any, weights: list[int]) -> list[list[float]]:
-    """Returns the seconds of STEPS steps, spread over shapes by frequency, at least one of each."""
+    """Times about STEPS steps, spread over shapes by frequency; returns a list for each shape."""
     start = monotonic()
-    first = [step(i) for i in range(len(weights))]  # slower, since memory is allocated
+    first = [step(i) for i in range(len(weights))]  # slower, due to memory allocation
     seconds: list[list[float]] = [[] for _ in weights]
     wanted = [max(1, round(STEPS * weight / sum(weights))) for weight in weights]
     for turn in range(max(wanted)):
@@ -225,7 +224,7 @@ def _time_steps(step: Any, weights: list[int]) -> list[list[float]]:
 
 
 def _time_evaluation(task: Task, params: Any) -> float:
-    """Returns the seconds of an evaluation during training, timed on one batch of translations."""
+    """Returns the time of a validation in seconds; translation is timed on only one batch."""
     parts = 1
     if task.is_translated:
         settings, size = ConfigDict(task.config.to_dict()), task.config.decode.batch_size
@@ -234,7 +233,7 @@ def _time_evaluation(task: Task, params: Any) -> float:
         settings.evaluate.max_sentences = size
         task = task.with_config(settings)
     seconds = 0.0
-    for _ in range(2):  # the first one compiles
+    for _ in range(2):  # the first iteration compiles
         start = monotonic()
         task.evaluate(params, "validation", final=False)
         seconds = monotonic() - start
@@ -244,7 +243,7 @@ def _time_evaluation(task: Task, params: Any) -> float:
 def mean_seconds(
     shapes: list[BucketShape], seconds: Sequence[Sequence[float]], choose: Any = np.median
 ) -> float:
-    """Returns the mean seconds per step over an epoch, given the seconds at each shape."""
+    """Returns the mean step time over an epoch, given the step times in seconds for each shape."""
     weights = [shape.batches for shape in shapes]
     return float(np.average([choose(of_shape) for of_shape in seconds], weights=weights))
 
@@ -253,7 +252,7 @@ def mean_seconds(
 
 
 def print_plan(estimates: Mapping[str, Any]) -> None:
-    """Prints a plan, see `estimate`, with advice."""
+    """Prints the result of `estimate` as a table, and advice if the memory is too small."""
     table = Table("", "estimate", title=f"{estimates['name']} on {estimates['device']}")
     for section in (_text_rows, _model_rows, _memory_rows, _disk_rows, _time_rows):
         for name, value in section(estimates):
@@ -324,7 +323,7 @@ def _time_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds as text, such as 4.2 s; from a minute on, hours, minutes and seconds."""
+    """Formats a time as seconds (4.2 s) or, from one minute on, as hours, minutes and seconds."""
     if seconds < 60:
         return f"{seconds:.2g} s"
     return str(datetime.timedelta(seconds=round(seconds)))

@@ -1,9 +1,9 @@
-"""The numbers of a benchmark, and what became slower since an earlier one.
+"""Summary statistics of a benchmark, and regressions from an earlier benchmark.
 
-They are medians and quartiles over rounds. The cost of a time is relative to large matmuls in the
-same round: 1.5 means 1.5 times the time that matmuls with the same number of FLOPs would take. If
-FLOPs are not counted, the cost is the number of FLOPs that matmuls do in the time, in units of
-1e12. Costs are compared, so that a slow machine is not taken for slow code.
+Statistics are medians and quartiles over rounds. A cost is a time relative to large matmuls in the
+same round: a cost of 1.5 is 1.5 times the time of matmuls with as many FLOPs. If FLOPs are not
+counted, the cost is the number of FLOPs that matmuls perform in that time, in units of 1e12.
+Benchmarks are compared by cost, so that a slow machine is not mistaken for slow code.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ import numpy as np
 
 from transformer.files import Each, read_json
 
-UNIT = 1e12  # operations
+UNIT = 1e12  # FLOPs
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 MATMUL, STEP, OURS_LOW = "matmul", "step", "ours_bfloat16"
 OURS = (STEP, "loop", "decoding", "cold", "warm")
-# The quantities that are compared: key -> (name, growth that is ignored).
+# Quantities to compare: key -> (name, tolerated relative increase).
 COMPARED = {
     "cost": ("time", 0.05),
     "compile_cost": ("compilation", 0.15),
@@ -27,25 +27,25 @@ COMPARED = {
 STARTS, START_MARGIN = ("cold", "warm"), 0.15
 Numbers = Sequence[float] | np.ndarray
 Spread = dict[str, float]
-SystemRecords = Mapping[str, Mapping[str, Any]]  # by system, see `turns.rotate`
+SystemRecords = Mapping[str, Mapping[str, Any]]  # keyed by system; see `turns.rotate`
 
 
 def spread(values: Numbers) -> Spread:
-    """Returns the median and the quartiles: `median`, `low` and `high`."""
+    """Returns the `median`, and the lower and upper quartiles as `low` and `high`."""
     low, median, high = np.quantile(np.asarray(values, float), [0.25, 0.5, 0.75]).tolist()
     return {"median": median, "low": low, "high": high}
 
 
 def column(records: SystemRecords, system: str, key: str) -> np.ndarray:
-    """Returns the values of a key in the rounds of a system."""
+    """Returns a system's values for a key in all rounds."""
     return np.array([row[key] for row in records[system]["rounds"]], float)
 
 
 def training_numbers(records: SystemRecords) -> dict[str, dict[str, Any]]:
-    """Returns {system: {quantity: spread}} of systems that train on the same batches.
+    """Returns {system: {quantity: spread}} for systems that train on the same batches.
 
-    `tokens_per_second` counts real target tokens, `fraction` is relative to the speed of large
-    matmuls, and `ratio` to the time of our step, in the same precision if that was measured.
+    `tokens_per_second` counts target tokens without padding, `fraction` is the speed relative to
+    large matmuls, and `ratio` is the time relative to our step in the same precision.
     """
     speed = column(records, MATMUL, "flops_per_second")
     work = {key: column(records, STEP, key) for key in ("steps", "tokens", "flops")}
@@ -72,7 +72,7 @@ def training_numbers(records: SystemRecords) -> dict[str, dict[str, Any]]:
 
 
 def decoding_numbers(records: SystemRecords) -> dict[str, dict[str, Any]]:
-    """Returns `seconds`, `cost`, and `ratio` to our time, of each system that translates."""
+    """Returns `seconds`, `cost` and `ratio` (time relative to ours) for each translation system."""
     speed = column(records, MATMUL, "flops_per_second")
     ours, numbers = column(records, "decoding", "seconds"), {}
     for name in records:
@@ -83,23 +83,23 @@ def decoding_numbers(records: SystemRecords) -> dict[str, dict[str, Any]]:
 
 
 def timed_numbers(seconds: Numbers, speed: Numbers) -> dict[str, Spread]:
-    """Returns `seconds` and `cost`, given the speed of large matmuls measured with each time."""
+    """Returns `seconds` and `cost`, given the matmul speed in FLOP/s measured with each time."""
     return {"seconds": spread(seconds), "cost": spread(np.multiply(seconds, speed) / UNIT)}
 
 
 def quantity(number: float, unit: str) -> str:
-    """Returns a number with an SI prefix, such as 1.5 GB."""
+    """Formats a number with an SI prefix and a unit, such as 1.5 GB."""
     power = 0
     while number >= 999.5 and power < len(PREFIXES) - 1:  # 999.5 is shown as 1e+03
         number, power = number / 1000, power + 1
     return f"{number:.3g} {PREFIXES[power]}{unit}"
 
 
-# -- an earlier benchmark
+# -- comparison with an earlier benchmark
 
 
 class QuantityChange(NamedTuple):
-    """A quantity's ratio to an earlier one, and whether it is worse beyond margin and noise."""
+    """The ratio of a quantity to the baseline, and whether it is worse beyond margin and noise."""
 
     part: str
     system: str
@@ -109,7 +109,7 @@ class QuantityChange(NamedTuple):
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[QuantityChange]:
-    """Returns the changes of all quantities that both benchmarks measured on the same workloads."""
+    """Returns the changes of all quantities measured by both benchmarks on the same workloads."""
     changes = []
     for name, part in new["parts"].items():
         before = old["parts"].get(name, {})
@@ -126,7 +126,7 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[QuantityChan
 
 
 def relate(old: Spread, new: Spread, margin: float) -> tuple[float, bool]:
-    """Returns the ratio of medians, and whether it exceeds the margin with separate quartiles."""
+    """Returns the ratio of medians, and whether it exceeds 1 + margin with disjoint quartiles."""
     ratio = new["median"] / old["median"]
     return ratio, ratio > 1 + margin and new["low"] > old["high"]
 
@@ -134,7 +134,7 @@ def relate(old: Spread, new: Spread, margin: float) -> tuple[float, bool]:
 def report(
     old: Mapping[str, Any], new: Mapping[str, Any], changes: Sequence[QuantityChange]
 ) -> list[str]:
-    """Returns lines with the machine of the baseline, and each change for the worse."""
+    """Returns the lines of a report: the machine of the baseline, and each regression."""
     then = old["environment"]
     commit = f", commit {then['code']['commit'][:7]}" if then["code"] else ""
     lines = [f"compared with the baseline of {machine(then)}{commit}"]
@@ -152,7 +152,7 @@ def report(
 
 
 def machine(environment: Mapping[str, Any]) -> str:
-    """Returns the device, the processor and the version of JAX."""
+    """Returns a description of the devices, the processor and the JAX version."""
     devices = environment["devices"]
     return (
         f"{devices['count']} x {devices['kind']}, {environment['cores']} cores of "
@@ -161,6 +161,6 @@ def machine(environment: Mapping[str, Any]) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Returns an earlier benchmark; UserError if the file is not one."""
+    """Returns the results of an earlier benchmark; raises UserError if the file is invalid."""
     shape = {"environment": dict, "parts": Each(dict)}
     return read_json(path, shape, "give --baseline a file that a benchmark has written")

@@ -1,4 +1,4 @@
-"""Our model as a PyTorch user would write it: `torch.nn.Transformer` with embeddings."""
+"""Our model as a PyTorch user would implement it: `torch.nn.Transformer` with embeddings."""
 # pyright: reportMissingImports=false
 
 import math
@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from transformer.data.tokenizer import PAD_ID
 from transformer.model.config import ModelConfig
 
-# Dropout in our config -> dropout modules of a PyTorch layer.
+# Maps dropout rates of our config to the dropout modules of a PyTorch layer.
 DROPOUTS = {"activation": ("dropout",), "residual": ("dropout1", "dropout2", "dropout3")}
 
 
 class TorchTranslator(nn.Module):
-    """Logits of each next target token; the masks allow PyTorch's fastest attention.
+    """A model that returns next-token logits, with masks that allow PyTorch's fastest attention.
 
     Args:
-      rates: dropout rates, named as in our config.
+      rates: dropout rates, keyed by their names in our config.
     """
 
     def __init__(self, config: ModelConfig, rates: dict[str, float]):
@@ -39,9 +39,9 @@ class TorchTranslator(nn.Module):
         self.transformer = _transformer(config, rates)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Returns the logits, [batch, target length, vocabulary], of padded token ids."""
+        """Returns logits of shape [batch, target length, vocabulary] for padded token ids."""
         padding, length = source == PAD_ID, target.shape[1]
-        # Padding is at a target's end, so that the causal mask hides it from real tokens.
+        # Targets are padded at the end, so the causal mask hides the padding from real tokens.
         features = self.transformer(
             self._embed(self.source, source),
             self._embed(self.target, target),
@@ -57,7 +57,7 @@ class TorchTranslator(nn.Module):
 
 
 def _transformer(config: ModelConfig, rates: dict[str, float]) -> nn.Transformer:
-    """Returns both stacks; they end with a norm only if layers are pre-norm, as ours do."""
+    """Returns an encoder-decoder. As in our model, stacks end with a norm only if pre-norm."""
     width, heads, pre = config.d_model, config.num_heads, config.normalizes_input
     sizes = {"d_model": width, "nhead": heads, "dim_feedforward": config.d_ff}
     settings = {**sizes, "batch_first": True, "norm_first": pre}

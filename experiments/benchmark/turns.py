@@ -1,10 +1,11 @@
-"""Measures several systems in turn, each in its own process.
+"""Measures several systems in interleaved rounds, each in its own process.
 
     python -m experiments.benchmark.turns MODULE.FUNCTION ORDER
 
-starts such a process. The function gets the order (JSON) and `turn`, a function that sends a record
-and waits for the next request: first when the system is ready, then after each measurement. This
-module imports no framework, so that a process's memory is that of its system alone.
+starts such a process. It calls the function with the parameters `order`, parsed from JSON, and with
+`turn`, which sends a record and waits for the next request. The function calls `turn` once when it
+is ready, and then after each measurement. This module imports no framework, so the measured process
+memory includes only the measured system.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ Turn = Callable[[dict[str, Any]], None]
 
 
 class MeasuredSystem(NamedTuple):
-    """A system to measure: its function `module.name`, and its order."""
+    """A system to measure: a function, as `module.name`, and the function's parameter `order`."""
 
     function: str
     order: Mapping[str, Any]
@@ -38,11 +39,10 @@ class MeasuredSystem(NamedTuple):
 def rotate(
     systems: Mapping[str, MeasuredSystem], rounds: int, folder: Path
 ) -> dict[str, dict[str, Any]]:
-    """Returns each system's first record, and its `rounds`: a record of each measurement.
+    """Returns each system's first record, with the records of all measurements as `rounds`.
 
-    Systems are prepared one after the other, and then measure in turn, so that a change of the
-    machine's speed affects all of them. RunError is raised if one fails. The logs are written to
-    `folder`.
+    Systems are prepared sequentially and then measured in turn, so that a change in machine speed
+    affects all of them. Logs are written to `folder`. Raises RunError if a system fails.
     """
     records: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as stack:
@@ -66,9 +66,9 @@ def rotate(
 def start_system(
     name: str, system: MeasuredSystem, log: Path
 ) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Yields a function that asks the process of a system for its next record.
+    """Starts the process of a system, and yields a function that requests its next record.
 
-    It raises RunError if the process has ended. The log gets what the process prints.
+    The function raises RunError if the process has ended. Output of the process goes to `log`.
     """
     with log.open("wb") as file:
         order = [WORKER, system.function, json.dumps(system.order)]
@@ -92,21 +92,21 @@ def start_system(
 
 
 def start_module(arguments: Sequence[str], **options: Any) -> subprocess.Popen:
-    """Starts `python -m` with the arguments in the current folder, with a pipe for its output."""
+    """Starts `python -m` with these arguments in the current folder, with a pipe for its output."""
     paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    # -P: no module in the current folder shadows ours or a library's.
+    # -P: modules in the current folder cannot shadow modules of this project or of libraries.
     command = [sys.executable, "-P", "-m", *arguments]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, **options)
 
 
 def ending(log: Path) -> str:
-    """Returns the last line that a process has printed."""
+    """Returns the last line in the log of a process."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else "without a word"
 
 
-# -- in the process of a system
+# -- inside the process of a system
 
 
 def cores() -> int:
@@ -116,8 +116,8 @@ def cores() -> int:
 
 
 def serve(name: str, order: str) -> None:
-    """Runs a system until its input is closed."""
-    # Standard output now goes to the log, since libraries print to it.
+    """Runs the function of a system until standard input is closed."""
+    # Records go to the original standard output; whatever libraries print goes to the log.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
     sys.stdin.readline()

@@ -1,7 +1,7 @@
-"""Workloads, and the systems of this library that train and decode them.
+"""Benchmark workloads, and the systems of this library that train and decode on them.
 
-A workload is a config with its own text, or with random tokens of a fixed shape. A system is a
-function that takes an order with a workload, and `turn`, see `turns.rotate`.
+A workload is a config with its own corpus, or with random tokens of a fixed shape. A system is a
+function that takes an `order`, which describes a workload, and `turn` (see `turns`).
 """
 
 import contextlib
@@ -37,7 +37,7 @@ FOREVER = 10**6  # steps
 
 
 class Shape(NamedTuple):
-    """The shape of random batches, and the tokens of the shortest sentence with its end."""
+    """The shape of random batches, and the minimum length of a sentence, including EOS."""
 
     rows: int
     length: int
@@ -45,24 +45,24 @@ class Shape(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """A config to train, on its own text if `shape` is None."""
+    """A config to train on random tokens of `shape`, or on its own corpus if `shape` is None."""
 
     config: ConfigDict
     shape: Shape | None = None
 
     def order(self) -> dict[str, Any]:
-        """Returns the workload for JSON."""
+        """Returns the workload as a dict for JSON."""
         return {"config": self.config.to_dict(), "shape": self.shape}
 
 
 def read_workload(order: Mapping[str, Any]) -> Workload:
-    """Returns the workload of an order, see `Workload.order`."""
+    """Returns the workload from the result of `Workload.order`."""
     shape = order["shape"] and Shape(*order["shape"])
     return Workload(complete(ConfigDict(order["config"])), shape)
 
 
 class BucketShape(NamedTuple):
-    """Batches of one shape: their number per epoch, and one of them."""
+    """A batch shape, with the number of such batches per epoch and an example batch."""
 
     rows: int
     length: int
@@ -71,12 +71,12 @@ class BucketShape(NamedTuple):
 
     @property
     def positions(self) -> int:
-        """The tokens of a batch on one side, including padding."""
+        """The number of tokens in a batch on one side, including padding."""
         return self.rows * self.length
 
 
 def shapes_of(plan: Plan) -> list[BucketShape]:
-    """Returns the shapes of a plan's batches, shortest first."""
+    """Returns the batch shapes of a plan, shortest first."""
     if not isinstance(plan, BucketPlan):
         batch = plan[0]
         rows, length = jax.tree.leaves(batch)[0].shape
@@ -90,7 +90,7 @@ def shapes_of(plan: Plan) -> list[BucketShape]:
 
 
 class Vocabulary(Tokenizer):
-    """A tokenizer without text, which only has a vocabulary size."""
+    """A dummy tokenizer that has only a vocabulary size."""
 
     def __init__(self, size: int):
         self.model, self.origin, self.vocab_size = b"", "", size
@@ -100,7 +100,7 @@ class Vocabulary(Tokenizer):
 
 
 class RandomBatches(Plan[Batch]):
-    """Random batches of one shape, with sentence lengths distributed uniformly."""
+    """Random batches of one shape with uniformly distributed sentence lengths."""
 
     epoch_length = 1000
 
@@ -120,7 +120,7 @@ class RandomBatches(Plan[Batch]):
 
 
 class RandomTask(TranslationTask):
-    """Translation of random tokens, in batches of one shape."""
+    """A translation task on random tokens, in batches of one shape."""
 
     plan: Any
 
@@ -148,22 +148,22 @@ def make_task(workload: Workload) -> Task:
 
 
 def first_sources(task: Any, count: int) -> list[str]:
-    """Returns the source sentences of a translator's first validation pairs."""
+    """Returns the source sentences of the first `count` validation pairs."""
     return [pair.source for pair in itertools.islice(task.text.pairs["validation"], count)]
 
 
-# -- the systems
+# -- the measured systems
 
 
 def multiply(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Multiplies square matrices of width `size`, `products` times in one program."""
+    """Runs `products` successive matmuls of width `size` in one compiled program."""
     size, products = order["size"], order["products"]
     x = jax.random.normal(jax.random.key(0), (size, size), jnp.float32)
-    weights = (x / size**0.5).astype(order["dtype"])  # scaled so that products keep their size
+    weights = (x / size**0.5).astype(order["dtype"])  # scaled to keep the magnitude of products
     x = x.astype(order["dtype"])
 
     @jax.jit
-    def chain(x, weights):  # an argument, since constants are compiled into the program
+    def chain(x, weights):  # no closure: constants would be compiled in
         return jax.lax.fori_loop(0, products, lambda _, x: x @ weights, x)
 
     jax.block_until_ready(chain(x, weights))
@@ -175,9 +175,9 @@ def multiply(order: Mapping[str, Any], turn: Turn) -> NoReturn:
 
 
 def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Trains `steps` steps on the next batches of the plan, which are on the device already.
+    """Times `steps` training steps per turn, on batches that are already on the device.
 
-    With `trace`, the first steps, one per shape, are also recorded by JAX's profiler.
+    With `trace`, JAX's profiler also records one step for each batch shape before that.
     """
     task, trainer = _start_trainer(order)
     steps, state, put = order["steps"], trainer.fresh_state(), trainer.placement.put_batch
@@ -210,7 +210,7 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     )
     for number in itertools.count():
         batches = [task.plan[i] for i in range(number * steps, (number + 1) * steps)]
-        positions = sum(map(_target_positions, batches))  # tokens of one side
+        positions = sum(map(_target_positions, batches))  # tokens on one side
         batches = [put(batch) for batch in batches]
         start = time.monotonic()
         metrics = take(batches)
@@ -228,7 +228,7 @@ def _target_positions(batch: Any) -> int:
 
 
 def _start_trainer(order: Mapping[str, Any]) -> tuple[Task, Trainer]:
-    """Returns an order's task and trainer, in a process prepared as for training."""
+    """Returns the task and the trainer for an order; also sets up memory as for training."""
     keep_program_memory()
     workload = read_workload(order)
     config = workload.config
@@ -239,7 +239,7 @@ def _start_trainer(order: Mapping[str, Any]) -> tuple[Task, Trainer]:
 
 
 class _AskedPlan(Plan):
-    """Batches of a plan: first one of each shape, then `steps` more each time `turn` returns."""
+    """A plan that yields one batch per shape, and then `steps` batches whenever `turn` returns."""
 
     def __init__(self, plan: Plan, steps: int, turn: Turn, prefetch: int):
         self._plan, self._steps, self._turn, self._prefetch = plan, steps, turn, prefetch
@@ -249,7 +249,7 @@ class _AskedPlan(Plan):
         return self._plan[i]
 
     def start_at(self, i: int, stream: Stream, part: Part = WHOLE) -> Iterator[Any]:
-        """Yields the batches; the time of `steps` batches ends when the last one's step is done."""
+        """Yields the batches, and measures the time in which `steps` training steps complete."""
         yield from (shape.batch for shape in shapes_of(self._plan))
         batches = self._plan.start_at(i, lambda *order: prefetch(self._prefetch, *order), part)
         jax.block_until_ready(jax.live_arrays())
@@ -257,23 +257,23 @@ class _AskedPlan(Plan):
         while True:
             start = time.monotonic()
             yield from itertools.islice(batches, self._steps)
-            jax.block_until_ready(jax.live_arrays())  # until the last step's state is computed
+            jax.block_until_ready(jax.live_arrays())  # waits for the state of the last step
             self._turn({"seconds": time.monotonic() - start})
 
 
 def loop(order: Mapping[str, Any], turn: Turn) -> None:
-    """Runs the training loop, with a line of metrics after every `steps` steps."""
+    """Runs the full training loop, which logs metrics every `steps` steps."""
     task, trainer = _start_trainer(order)
     data = trainer.runs[0].config.data
     task.plan = _AskedPlan(task.plan, order["steps"], turn, data.prefetch)
-    data.prefetch = 0  # the loop must not prefetch: the plan does
+    data.prefetch = 0  # since the plan itself prefetches
     trainer.run()
 
 
 def decode(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Translates the first `sentences` of the validation text with untrained weights.
+    """Translates the first `sentences` sentences of the validation set with untrained weights.
 
-    Few translations then end before the maximum length, so the search takes about its longest.
+    Few of these translations end before the maximum length, so the time is near the worst case.
     """
     workload = read_workload(order)
     task = make_task(workload)

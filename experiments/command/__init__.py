@@ -1,1 +1,1 @@
-"""The commands, and what `transformer.train` calls."""
+"""The command-line interface, and the implementation of `transformer.train`."""

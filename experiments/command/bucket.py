@@ -1,12 +1,12 @@
-"""A run's folder in a bucket, such as `--workdir=s3://bucket/run` or `gs://bucket/run`.
+"""Run folders in cloud buckets, such as `--workdir=s3://bucket/run` or `gs://bucket/run`.
 
-A command works in a local copy, locked against other commands, and uploads what it has changed: a
-training every few seconds and at its end. The rest of the program therefore needs no support for
-buckets, and the store needs neither renames nor appends. fsspec opens the stores; each of them
-needs its own package.
+A command works in a local copy, which it locks, and then uploads the changes. Training uploads
+changes every few seconds and at its end. The rest of the program therefore needs no support for
+buckets, and the store need not support renames or appends. Stores are opened with fsspec, which
+needs a separate package for each kind of store.
 
-Only a training deletes objects. A command that does not train replaces no object that another
-command has written meanwhile.
+Only training deletes objects. Other commands never overwrite an object that another command has
+written in the meantime.
 """
 
 import contextlib
@@ -32,27 +32,27 @@ from transformer.runs.logs import EVENTS, METRICS
 from transformer.runs.workdir import locked
 
 COPIES = "~/.cache/transformer/buckets"
-EVERY = 10.0  # seconds between two uploads
-STALE = 60.0  # seconds without an upload, after which a training is taken for dead
-ROUNDS = 10  # maximum downloads while another training uploads
-LOCKS = "locks"  # folder of numbered objects; the last one belongs to the process that trains
-STATE = "copy.json"  # state of the copy, see `Bucket`
-# Names, and parts of names, of files that are not uploaded.
+EVERY = 10.0  # seconds between uploads
+STALE = 60.0  # seconds without an upload after which a training process is considered dead
+ROUNDS = 10  # maximum number of downloads while another training uploads
+LOCKS = "locks"  # folder of numbered lock objects; the training process owns the last one
+STATE = "copy.json"  # state of the copy; see `Bucket`
+# Names and path parts of files that are not uploaded.
 LOCAL = ("lock", STATE)
 HALF = (".partial", ".orbax-checkpoint-tmp/", ".deleted/")
 LOGS = (METRICS, EVENTS)
-RECORD = "record.json"  # a checkpoint without it is incomplete
-# Placeholders for an object's identity while it is uploaded or downloaded.
+RECORD = "record.json"  # a checkpoint without this file is incomplete
+# Placeholders for the identity of an object during its upload or download.
 UPLOADING, DOWNLOADING = "uploading", "downloading"
 
 logger = logging.getLogger(__name__)
 
 
 class Bucket:
-    """The folder of a store at a URL, and its local copy.
+    """A folder in a bucket, given by its URL, and its local copy.
 
-    The state of the copy has the number of the last training that it knows and, for each file, the
-    object's identity (None if there is none) and, if the local file is the same, its size and time.
+    The saved state contains the number of the last known training. For each file, it also has the
+    object's identity (or None) and, if the local file is equal, the file's size and time.
     """
 
     def __init__(self, url: str):
@@ -62,15 +62,15 @@ class Bucket:
         key = hashlib.sha256(self.url.encode()).hexdigest()[:16]
         self.copy = Path(COPIES).expanduser() / f"{self.url.rpartition('/')[2]}-{key}"
         self._files: dict[str, list[Any]] = {}
-        self._last, self._saved = 0, [0]  # the last training's number; stat of the state file
+        self._last, self._saved = 0, [0]  # number of the last training; stat of the state file
         self._number, self._held = 0, -math.inf  # number of our lock, and time of its last update
-        self._after: list[int] = []  # stat of the state from which this training resumes
+        self._after: list[int] = []  # stat of the state file from which this training resumes
         with self._named():
             self._store, self._root = fsspec.url_to_fs(self.url)
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """Adds the store's name to errors of its package."""
+        """Turns errors of the store's package into a UserError with the URL of the bucket."""
         try:
             yield
         except UserError:
@@ -83,7 +83,7 @@ class Bucket:
             ) from error
 
     def lock_copy(self, held: contextlib.ExitStack) -> None:
-        """Locks the first copy that no other command uses, until `held` is closed."""
+        """Locks the first local copy that no other command uses, until `held` is closed."""
         first = self.copy
         for number in itertools.count(2):
             with contextlib.suppress(UserError):
@@ -92,7 +92,7 @@ class Bucket:
             self.copy = first.with_name(f"{first.name}.{number}")
 
     def _objects(self) -> dict[str, str]:
-        """Returns the identity of each file in the bucket."""
+        """Returns the identity of each object in the bucket, keyed by file name."""
         self._store.invalidate_cache()
         objects = self._store.find(self._root, detail=True)
         names = {path[len(self._root) + 1 :]: info for path, info in objects.items()}
@@ -105,9 +105,9 @@ class Bucket:
         }
 
     def open_copy(self, training: bool) -> None:
-        """Takes the lock for a training, and makes the copy equal to the bucket.
+        """Acquires the lock if `training`, and synchronises the copy with the bucket.
 
-        Local changes of a killed command are kept if nobody else has trained in the bucket since.
+        Local changes of a killed command are kept unless another training process has run since.
         """
         self.copy.mkdir(parents=True, exist_ok=True)
         last, state = -1, self.copy / STATE
@@ -120,21 +120,21 @@ class Bucket:
             if training:
                 self._after = _file_stat(state) if same else []
                 self.take(holder)
-            for _ in range(ROUNDS):  # until nothing has changed meanwhile
+            for _ in range(ROUNDS):  # until a download finds no new objects
                 if not self._download(same):
                     break
-        _delete_empty_folders(self.copy)  # of deleted checkpoints
-        if not training:  # others upload only their own changes, not those of a killed one
+        _delete_empty_folders(self.copy)  # left by deleted checkpoints
+        if not training:  # uploads only its own changes, not those of a killed command
             stats = {name: _file_stat(self.copy / name) for name in self._names()}
             self._files = {name: [self._files[name][0], *stat] for name, stat in stats.items()}
 
     def _download(self, same: bool) -> bool:
-        """Downloads what is new in the bucket, except incomplete checkpoints.
+        """Downloads new objects from the bucket, except incomplete checkpoints.
 
         Args:
           same: whether to keep files that have changed only locally.
 
-        Returns whether there was anything new.
+        Returns whether there were any new objects.
         """
         objects, files = self._objects(), {}
         whole = _whole_objects(objects)
@@ -161,10 +161,10 @@ class Bucket:
         return bool(new)
 
     def upload(self) -> None:
-        """Uploads local changes in an order that is consistent at any interruption.
+        """Uploads local changes in an order that leaves the bucket consistent if interrupted.
 
-        Logs come first, since records are made from lines that precede the last one. Other files
-        follow, the oldest change first.
+        Logs are uploaded first, since checkpoint records are computed from earlier log lines. Other
+        files follow, from the oldest to the newest change.
         """
         files = {name: _file_stat(self.copy / name) for name in self._names()}
         changed = [name for name in files if self._files.get(name, [0])[1:] != files[name]]
@@ -178,7 +178,7 @@ class Bucket:
         with self._named():
             for name in sorted(changed, key=lambda name: (not _is_log(name), files[name][1:])):
                 self._hold()
-                # Files changed since then may depend on files that are not uploaded yet.
+                # Files that have changed again may depend on files that are not yet uploaded.
                 if _is_log(name) or _file_stat(self.copy / name) == files[name]:
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         self._put(name, files[name])
@@ -192,7 +192,7 @@ class Bucket:
             self._save()
 
     def _put(self, name: str, stat: list[int]) -> None:
-        """Uploads a file; if not training, only if no other command has changed its object."""
+        """Uploads a file; only training overwrites an object that another command has changed."""
         path, place = self.copy / name, f"{self._root}/{name}"
         if self._current(place) != self._files.get(name, [None])[0]:
             if not self._number:
@@ -202,12 +202,12 @@ class Bucket:
                 )
                 return
             self._held = -math.inf
-            self._hold()  # ends a training that has lost the lock
+            self._hold()  # ends this process if it has lost the lock
         self._store.put_file(str(path), place)
         self._files[name] = [self._current(place), *stat]
 
     def _current(self, place: str) -> str | None:
-        """Returns the identity of an object; None if it does not exist."""
+        """Returns the identity of an object, or None if it does not exist."""
         self._store.invalidate_cache()
         try:
             return _object_identity(self._store.info(place, refresh=True))
@@ -221,19 +221,19 @@ class Bucket:
         self._saved = _file_stat(self.copy / STATE)
 
     def _names(self) -> Iterator[str]:
-        """Yields the names of files in the copy that belong to the bucket."""
+        """Yields the names of all files in the copy that belong in the bucket."""
         for path in self.copy.rglob("*"):
             name = path.relative_to(self.copy).as_posix()
             if path.is_file() and _belongs_to_run(name):
                 yield name
 
-    # -- the lock: the highest number, which a store gives to only one process
+    # -- the lock: the object with the highest number, which only one process can create
 
     def _lock(self, number: int) -> str:
         return f"{self._root}/{LOCKS}/{number:06d}"
 
     def _newest(self) -> tuple[int, dict[str, Any]]:
-        """Returns the last lock's number and its holder; 0 if nobody has trained there."""
+        """Returns the number and the holder of the last lock; the number is 0 if there is none."""
         self._store.invalidate_cache()
         place, number = f"{self._root}/{LOCKS}", 0
         if self._store.exists(place):
@@ -242,7 +242,7 @@ class Bucket:
         return number, {"after": None} | holder
 
     def take(self, holder: dict[str, Any]) -> None:
-        """Takes the lock; raises UserError if its holder still trains."""
+        """Acquires the lock; raises UserError if the process holding it is still training."""
         if time.time() - holder["time"] < STALE:
             raise UserError(
                 f"process {holder['process']} of {holder['host']} trains in {self.url}: "
@@ -250,7 +250,7 @@ class Bucket:
                 f"{STALE:.0f} seconds"
             )
         self._number = self._last + 1
-        # Fails if another process was faster.
+        # Fails if another process has created this lock first.
         self._store.pipe_file(self._lock(self._number), self._holder(), mode="create")
         for old in range(max(1, self._last - 1), self._number):
             with contextlib.suppress(FileNotFoundError):
@@ -258,7 +258,7 @@ class Bucket:
         self._last = self._number
 
     def _hold(self) -> None:
-        """Updates the lock's time; ends the process if another one has taken the lock meanwhile."""
+        """Renews the lock; ends this process if another process has acquired the lock meanwhile."""
         if not self._number or time.monotonic() - self._held < EVERY:
             return
         if self._newest()[0] > self._number:
@@ -269,7 +269,7 @@ class Bucket:
         self._held = time.monotonic()
 
     def release(self) -> None:
-        """Releases the lock: marks it as out of date."""
+        """Releases the lock by marking it as stale."""
         with self._named():
             self._store.pipe_file(self._lock(self._number), self._holder(-STALE))
 
@@ -279,23 +279,23 @@ class Bucket:
 
 
 def _belongs_to_run(name: str) -> bool:
-    """Returns whether a file belongs to the bucket."""
+    """Returns whether a file belongs in the bucket, unlike locks and partial files."""
     return Path(name).name not in LOCAL and not any(part in f"/{name}" for part in HALF)
 
 
 def _is_log(name: str) -> bool:
-    """Returns whether a file is a log, to which lines are appended."""
+    """Returns whether a file is an append-only log."""
     return Path(name).name.startswith(LOGS)
 
 
 def _whole_objects(names: Iterable[str]) -> set[str]:
-    """Returns all names except those in checkpoints without record, of a run or of a trial."""
+    """Returns all names except those in incomplete checkpoints of a run or of its trials."""
     folders = {name: re.match(r"(?:.*/)?checkpoints/\d+/", name) for name in names}
     return {name for name, f in folders.items() if not f or f"{f[0]}{RECORD}" in folders}
 
 
 def _object_identity(info: dict[str, Any]) -> str:
-    """Returns a text that changes whenever an object is written again."""
+    """Returns a string that changes whenever an object is overwritten."""
     for key in ("ETag", "etag", "generation", "mtime", "LastModified", "created"):
         if key in info:
             return f"{info['size']} {info[key]}"
@@ -303,7 +303,7 @@ def _object_identity(info: dict[str, Any]) -> str:
 
 
 def _file_stat(path: Path) -> list[int]:
-    """Returns the size and the modification time of a file; empty if it does not exist."""
+    """Returns the size in bytes and the modification time in ns, or [] for a missing file."""
     try:
         stat = path.stat()
     except FileNotFoundError:
@@ -319,10 +319,10 @@ def _delete_empty_folders(folder: Path) -> None:
 
 @contextlib.contextmanager
 def mirror(url: str, training: bool) -> Iterator[Path]:
-    """Yields a local copy of a folder in a bucket; uploads its changes, also during a training.
+    """Yields a local copy of a folder in a bucket; uploads changes during training and at the end.
 
     Args:
-      training: whether to lock the bucket against other trainings.
+      training: whether to lock the bucket against other training processes.
     """
     bucket, over = Bucket(url), threading.Event()
 

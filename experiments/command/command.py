@@ -1,8 +1,8 @@
-"""A command: reads and checks its config, and calls its mode.
+"""Runs a command: reads and validates the config, and calls the function of the mode.
 
-The folder of a run may come from somebody else. Its config names places of text and caches, and a
-cache holds machine code. Therefore only training and its plan use paths in it, and log them; the
-cache is always the user's own.
+A run's folder may come from another person. Its config has the paths of corpora and caches, and a
+cache contains machine code. Therefore only the modes that read the corpus (`READ_TEXT`) use corpus
+paths of the config, which are logged. The cache is always the user's own.
 """
 
 import logging
@@ -43,21 +43,21 @@ class Command(NamedTuple):
     """A parsed command line."""
 
     mode: str
-    workdir: str | None  # None if the mode needs none
-    experiment: Experiment | None  # the config file with overrides; None without --config
-    overrides: list[tuple[str, str]]  # key and text
+    workdir: str | None  # None without --workdir
+    experiment: Experiment | None  # config file with overrides, or None
+    overrides: list[tuple[str, str]]  # (key, text) pairs
     options: Options
 
 
 def run_command(command: Command) -> int:
-    """Runs a command; returns its exit code: 0, or another one if a signal ended its training."""
+    """Runs a command; returns 0, or a nonzero exit code if a signal ended its training."""
     if "://" in (command.workdir or ""):
         from .bucket import mirror
 
         with mirror(str(command.workdir), command.mode == TRAIN) as folder:
             return run_command(command._replace(workdir=str(folder)))
     folder, mode = run_folder(command.workdir or "").absolute(), MODES[command.mode]
-    if command.workdir is not None:  # before anything in it is read, locked or written
+    if command.workdir is not None:  # before anything in the folder is read, locked or written
         check_folder(folder, linked=mode.name != TRAIN or command.options.linked_checkpoints)
     if mode.name == EVALUATE and is_sweep(folder):
         _evaluate_sweep(command, folder)
@@ -79,7 +79,7 @@ def run_command(command: Command) -> int:
 
 
 def train_run(config: Any, workdir: str | Path, settings: Mapping[str, Any] | None) -> Path:
-    """Trains a run, see `transformer.train`; returns its folder."""
+    """Trains a run and returns its folder; see `transformer.train`."""
     if isinstance(config, str | Path):
         experiment = read_experiment(str(config))
     else:
@@ -99,7 +99,7 @@ def train_run(config: Any, workdir: str | Path, settings: Mapping[str, Any] | No
 
 def train(experiment: Experiment, folder: Path, options: Options) -> int:
     """Trains a run or a sweep; returns the exit code."""
-    # Imported only if needed: statistics and Optuna take a second.
+    # Imported only if needed, since importing statistics and Optuna takes a second.
     if experiment.is_sweep:
         if options.processes:
             raise UserError("--processes is for one run: start each worker of a sweep without it")
@@ -117,7 +117,7 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
 
 
 def _evaluate_sweep(command: Command, folder: Path) -> None:
-    """Evaluates the runs of a sweep, each with the config of its folder."""
+    """Evaluates the runs of a sweep, each with the config saved in its folder."""
     from ..evaluate.evaluate import evaluate_sweep, finished_runs
 
     if command.experiment is not None:
@@ -133,14 +133,14 @@ def _evaluate_sweep(command: Command, folder: Path) -> None:
 
 
 def _experiment_of(command: Command, folder: Path) -> Experiment:
-    """Returns the checked experiment of the command, or of the run's folder, with overrides."""
+    """Returns the validated experiment of the command or of the run's folder, with overrides."""
     reads_text, keys = command.mode in READ_TEXT, [key for key, _ in command.overrides]
     has_run = command.workdir is not None and (folder / "config.json").exists()
     if command.options.seeds is not None:
         command = command._replace(experiment=over_seeds(command.experiment, command.options.seeds))
     experiment = command.experiment or _saved_experiment(command, folder, has_run)
     config = experiment.config
-    # Cleaning needs no recipe; each trial of a sweep has its own text, and so its own row.
+    # Cleaning needs no recipe; each trial of a sweep has its own corpus and recipe row.
     has_no_row = command.mode == CLEAN or (command.mode == TRAIN and experiment.is_sweep)
     if command.experiment is None:
         for key, text in command.overrides:
@@ -149,13 +149,13 @@ def _experiment_of(command: Command, folder: Path) -> Experiment:
             logger.info(line)
     elif (reads_text or has_run) and not has_no_row:
         recipe.apply(config, keys, None if reads_text else load_config(folder))
-    # Not for a sweep: its trials may change the keys that do not fit here.
+    # For sweeps, each trial is checked instead, since it may override keys that are invalid here.
     check(config, *(("model", "training") if reads_text and not experiment.is_sweep else ()))
     return experiment
 
 
 def _saved_experiment(command: Command, folder: Path, has_run: bool) -> Experiment:
-    """Returns the experiment of a folder, for a command without --config; else base.py."""
+    """Returns the experiment saved in a folder, or the default config without --workdir."""
     reads_text = command.mode in READ_TEXT
     experiment = load_sweep(folder) if command.mode == TRAIN and not has_run else None
     if reads_text and experiment is None and not has_run:
@@ -172,11 +172,11 @@ def _saved_experiment(command: Command, folder: Path, has_run: bool) -> Experime
 
 
 def forget_places(config: ConfigDict, training: bool) -> None:
-    """Resets the keys that name a place, in the config of a run's folder, to their defaults.
+    """Resets the keys for paths and addresses in a run's saved config to their defaults.
 
-    A training keeps the paths of its text, and a TFDS folder that has the dataset. Other modes keep
-    the names that determine the source language: the training file's name without its folder, and
-    whether it has both sides, see `segments.source_language`.
+    If `training`, the corpus paths are kept, as is a TFDS folder that contains the dataset.
+    Otherwise, only the values that `segments.source_language` reads are kept: the name of the
+    training file without its folder, and whether there is a target file.
     """
     data, defaults = config.data, flatten(default_config())
     dataset = Path(data.tfds_dir, re.split("[/:]", data.tfds_name)[0] or "none").expanduser()
@@ -199,7 +199,7 @@ def forget_places(config: ConfigDict, training: bool) -> None:
 
 
 def describe_text(run: Run) -> str | None:
-    """Returns a line with the text that a resumed run reads by its saved config; None if none."""
+    """Returns a line that lists the files and datasets that a run's saved config names, or None."""
     config, folder = run.config, run.folder
     names = [config.tokenizer.model, config.tokenizer.target_model]
     if not run.step:
@@ -217,6 +217,6 @@ def describe_text(run: Run) -> str | None:
 
 
 def _keep_compiled_programs(data: ConfigDict) -> None:
-    """Makes XLA cache compiled programs next to the tokenizers, or in the environment's folder."""
+    """Enables JAX's compilation cache in the data cache, unless the environment sets a folder."""
     if data.cache_dir or "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         keep_programs(cache_folder(data) / "programs")

@@ -1,8 +1,8 @@
-"""Trains, scores and uses models: `python launch.py --config=configs/quickstart.py --workdir=run`.
+"""Trains and evaluates models, and runs inference with them.
 
-An installed package has this as a command: `transformer-jax --config=...`. An existing run, and
-modes other than `train`, need only --workdir; `plan` needs only --config, `fetch` neither. Any key
-of the config is a flag: `--config.model.num_heads=4`.
+Run `python launch.py --config=configs/quickstart.py --workdir=run`, or `transformer-jax` if the
+package is installed. To resume a run, or for modes other than `train`, --workdir is enough; `plan`
+needs only --config, and `fetch` needs neither. Config keys are flags: `--config.model.num_heads=4`.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ MEMORY_FIX = (
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags in the table of modes."""
+    """Defines the general flags, and the flags of all modes."""
     about: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string(
         "config", None, "file of the experiment's config; a new run needs it", **about
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
 
 def _run_command(argv: list[str]) -> int:
     overrides = parse(argv, FLAGS)
-    # Imported here, so that a misspelt flag or key is reported before jax has started.
+    # Imported here, so that a misspelt flag or key is reported before JAX starts.
     from transformer.config import default_config
     from ..process.config import executed, override, read_experiment
 
@@ -64,9 +64,9 @@ def _run_command(argv: list[str]) -> int:
         if not (path := Path(FLAGS.module).expanduser()).is_file():
             raise UserError(f"the module {path} is not a file")
         with executed(path, "module"):
-            pass  # it has registered its variants
+            pass  # the module has registered its variants
     experiment = None if FLAGS.config is None else read_experiment(FLAGS.config)
-    # Without a file, this only checks the overrides.
+    # Without a config file, this only checks the overrides.
     config = default_config() if experiment is None else experiment.config
     for key, text in overrides:
         override(config, key, text)
@@ -79,9 +79,9 @@ def _run_command(argv: list[str]) -> int:
 
 
 def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:
-    """Sets flags; returns the overrides (key, text) of the config.
+    """Sets the flags; returns the config overrides as (key, text) pairs.
 
-    Raises UserError if a flag is unknown, has a wrong value, or is not used by the mode.
+    Raises UserError if a flag is unknown, has an invalid value, or is not used by the mode.
     """
     try:
         rest = values([argument for argument in argv if not argument.startswith(CONFIG)])[1:]

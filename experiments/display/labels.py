@@ -1,4 +1,4 @@
-"""Tokens and words as labels in figures, in fonts that have their letters."""
+"""Labels for tokens and words in figures, with fonts that cover their characters."""
 
 import contextlib
 import functools
@@ -8,21 +8,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-# matplotlib is imported in functions: it takes a third of a second.
+# matplotlib is imported in functions, since importing it takes a third of a second.
 logger = logging.getLogger(__name__)
 
 MAX_LABEL_LENGTH = 20  # characters
 LINE_HEIGHT = 1.2  # multiple of the font size
-# A token is plain text: otherwise '$x_1$' would be typeset as a formula.
+# Tokens are plain text; otherwise, '$x_1$' would be typeset as a formula.
 AS_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}
 
 
 def visible(token: str, covered: frozenset[str]) -> str:
-    """Returns a token as a label: every character is visible, and none is drawn as an empty box.
+    """Returns a token as a label in which every character is visible, without empty boxes.
 
-    `∅` stands for an empty token, `␣` for blanks unless all are inside, and a code point such as
-    `⟨4E2D⟩` for a letter that is invisible or not `covered` by the fonts. Beyond
-    `MAX_LABEL_LENGTH`, `…` marks a cut.
+    An empty token becomes `∅`. Blanks become `␣` if the token starts or ends with a blank. An
+    invisible character, or one that is not `covered` by the fonts, becomes a code point such as
+    `⟨4E2D⟩`. Labels longer than `MAX_LABEL_LENGTH` are truncated with `…`.
     """
     shown, blank = [], " " if token == token.strip(" ") else "␣"
     for character in token:
@@ -35,19 +35,19 @@ def visible(token: str, covered: frozenset[str]) -> str:
     text = "".join(shown) or "∅"
     if len(text) > MAX_LABEL_LENGTH:
         text = text[: MAX_LABEL_LENGTH - 1] + "…"
-    # A combining mark at the front would be drawn on the character before the label.
+    # A leading combining mark would be drawn over the character before the label.
     return "◌" + text if unicodedata.combining(text[0]) else text
 
 
 def labels_of(texts: Sequence[str], size: float) -> tuple[list[str], dict[str, Any]]:
-    """Returns texts as labels, and their matplotlib options at this size in points."""
+    """Returns texts as labels, and matplotlib text options for a font size in points."""
     families, covered = fonts_for(frozenset("".join(texts)))
     style = {"fontfamily": families, "fontsize": size, **AS_TEXT}
     return [visible(text, covered) for text in texts], style
 
 
 def text_widths(texts: Iterable[str], style: dict[str, Any]) -> list[float]:
-    """Returns the widths of drawn texts in inches."""
+    """Returns the widths of rendered texts in inches."""
     from .plotting import DOTS_PER_INCH, new_figure
 
     figure = new_figure(1, 1)
@@ -58,10 +58,10 @@ def text_widths(texts: Iterable[str], style: dict[str, Any]) -> list[float]:
 
 @functools.lru_cache(maxsize=8)
 def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
-    """Returns the font families for these characters, and the characters that they cover.
+    """Returns font families for the characters, and the characters that the families cover.
 
-    The machine's other fonts are opened, one by one, only for characters that DejaVu Sans, which is
-    part of matplotlib, lacks. If no font has a letter, this is logged.
+    Installed fonts are opened one by one only if characters are missing from DejaVu Sans, which is
+    part of matplotlib. A warning is logged if no font covers a letter.
     """
     families = ["DejaVu Sans"]
     covered = characters & _characters_of("DejaVu Sans")
@@ -76,7 +76,7 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
 
 @functools.cache
 def _name_missing_fonts() -> None:
-    """Logs once that no font has some of the letters."""
+    """Logs a warning, only once, that no installed font covers some of the letters."""
     logger.warning(
         "warning: no installed font has some letters of the text, so that pictures show their code "
         "points: install fonts (on Debian `apt-get install fonts-noto-core fonts-noto-cjk`), or "
@@ -86,16 +86,16 @@ def _name_missing_fonts() -> None:
 
 @functools.cache
 def _installed_families() -> list[str]:
-    """Returns the machine's upright regular fonts by name, Noto Sans first, none in colour."""
+    """Returns the names of installed upright regular fonts without colour, Noto Sans first."""
     import matplotlib
     from matplotlib import font_manager
 
-    # matplotlib caches its list of fonts, which lacks those installed since.
+    # matplotlib's cached font list lacks fonts that were installed after it was created.
     listed = {str(entry.fname) for entry in font_manager.fontManager.ttflist}
     for path in {*font_manager.findSystemFonts()} - listed:
         with contextlib.suppress(OSError, RuntimeError, ValueError):
             font_manager.fontManager.addfont(path)
-    # matplotlib's own further fonts are for formulas, with their own encodings of glyphs.
+    # The other fonts in matplotlib are for formulas, and have special glyph encodings.
     own = Path(matplotlib.get_data_path())
     names = {
         entry.name
@@ -109,7 +109,7 @@ def _installed_families() -> list[str]:
 
 @functools.cache
 def _characters_of(family: str) -> frozenset[str]:
-    """Returns the characters in a family's regular face; none if it cannot be opened."""
+    """Returns the characters of a family's regular font, or an empty set if it is unusable."""
     from matplotlib import font_manager
 
     try:

@@ -1,4 +1,4 @@
-"""The style of all figures, the forms that several of them share, and how they are saved."""
+"""The style and shared elements of all figures, and a function that saves figures."""
 
 import io
 from collections.abc import Mapping
@@ -17,19 +17,19 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from transformer.files import write_bytes
 
-WIDTH, DOTS_PER_INCH = 6.5, 200  # inches: the text width of a page
-# Okabe and Ito's colours, distinguishable for the colour-blind and in grey print.
+WIDTH, DOTS_PER_INCH = 6.5, 200  # WIDTH: text width of a page in inches
+# Okabe and Ito's colour-blind-safe colours, which are also distinguishable in grey print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKER_SHAPES = "osD^vP"
-# Zero is near the page's white, and lightness falls evenly, so it is readable in grey print.
+# Zero is almost white and lightness decreases evenly, so maps are readable in grey print.
 SEQUENTIAL = "Blues"
 SIGNED = "RdBu_r"  # blue below zero, red above, white at zero
-LUMA = 0.299, 0.587, 0.114  # brightness of red, green and blue, ITU-R BT.601
+LUMA = 0.299, 0.587, 0.114  # luma coefficients of red, green and blue (ITU-R BT.601)
 LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 8}
 
 
 class _ShownFigure(Figure):
-    """A figure that notebooks show; otherwise they show only pyplot's."""
+    """A figure that notebooks display, although pyplot does not manage it."""
 
     def _repr_png_(self) -> bytes:
         picture = io.BytesIO()
@@ -40,21 +40,29 @@ class _ShownFigure(Figure):
 def new_figure(
     width: float, height: float, layout: Literal["constrained", "compressed"] | None = "constrained"
 ) -> Figure:
-    """Returns an empty figure outside pyplot, with an Agg canvas; sizes are in inches."""
+    """Returns an empty Agg figure that pyplot does not manage; sizes are in inches."""
     figure = _ShownFigure(figsize=(width, height), dpi=DOTS_PER_INCH, layout=layout)
     FigureCanvasAgg(figure)
     return figure
 
 
 def light_grid(axes: Axes) -> None:
-    """Draws a grid below the curves, and removes the upper and right spines."""
+    """Draws a grid below the curves, and hides the top and right spines."""
     axes.grid(color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def curve(axes: Axes, x: Any, y: Any, band: tuple | None = None, **style: Any) -> None:
+    """Draws a curve on a light grid, optionally with a band between two other curves."""
+    [line] = axes.plot(x, y, **{"linewidth": 1.3, **style})
+    if band is not None:
+        axes.fill_between(x, *band, color=line.get_color(), alpha=0.2, linewidth=0)
+    light_grid(axes)
+
+
 def look(number: int) -> dict[str, Any]:
-    """Returns the colour and the marker of a curve or point cloud, numbered from zero."""
+    """Returns the colour and marker of the curve or group with this zero-based number."""
     colour, marker = COLOURS[number % len(COLOURS)], MARKER_SHAPES[number % len(MARKER_SHAPES)]
     return {"color": colour, "marker": marker}
 
@@ -65,13 +73,13 @@ def layer_colours(count: int) -> Float[np.ndarray, "N 4"]:
 
 
 def count_steps(axes: Axes, most: int) -> None:
-    """Gives the axis of training steps round numbers, at most `most`."""
+    """Formats an x-axis of training steps with round ticks and at most `most` intervals."""
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=most, integer=True, steps=[1, 2, 5, 10]))
 
 
 def text_colour(background: Float[np.ndarray, "4"]) -> str:
-    """Returns the colour of a text that is readable on a background, given as RGBA."""
+    """Returns the text colour, white or black, that is readable on an RGBA background."""
     return "white" if background[:3] @ LUMA < 0.5 else "black"
 
 
@@ -82,9 +90,9 @@ def heat_map(
     size: float = 8,
     **style: Any,
 ) -> AxesImage:
-    """Draws a matrix as colours, and texts of a size in points in its cells; returns the image.
+    """Draws a matrix as a heat map, optionally with texts in its cells; returns the image.
 
-    `style` has options of `Axes.imshow`; by default, the scale is sequential, from 0 to 1.
+    `size` is in points. `style` is passed to `Axes.imshow`; the default scale is from 0 to 1.
     """
     defaults: dict[str, Any] = {"cmap": SEQUENTIAL, "interpolation": "nearest"}
     defaults |= {} if "norm" in style else {"vmin": 0, "vmax": 1}
@@ -96,7 +104,7 @@ def heat_map(
 
 
 def add_colour_bar(image: AxesImage, ticks: Any, label: str = "", **place: Any) -> Any:
-    """Draws the colour bar of a heat map; `place` has options of `Figure.colorbar`."""
+    """Draws the colour bar of a heat map; `place` is passed to `Figure.colorbar`."""
     bar = cast(Figure, image.figure).colorbar(image, ticks=ticks, **place)
     bar.set_label(label, fontsize=9)
     bar.ax.tick_params(labelsize=8, width=0.5)
@@ -111,12 +119,12 @@ def point_map(
     styles: Mapping[str, Mapping[str, Any]],
     place: str,
 ) -> Legend:
-    """Draws points of a plane whose axes have no meaning; returns the legend.
+    """Draws a scatter plot of groups of points, without ticks; returns the legend.
 
     Args:
-      groups: the group of each point, from zero.
-      styles: by the name of each group, in order, options of `Axes.plot`.
-      place: that of the legend, "upper" or "lower".
+      groups: the zero-based group index of each point.
+      styles: options of `Axes.plot` for each group, keyed by group name and ordered by index.
+      place: the position of the legend, "upper" or "lower".
     """
     for number, (name, style) in enumerate(styles.items()):
         of_group = points[groups == number]
@@ -126,16 +134,16 @@ def point_map(
     axes.set_aspect("equal", adjustable="datalim")
     axes.spines[:].set_color("0.8")
     legend = cast(Any, axes.figure).legend(loc=f"outside {place} center", ncols=4, **LEGEND)
-    # The legend's markers are opaque: small faint ones would be hard to tell apart.
+    # Markers in the legend are opaque, since small faint ones would be hard to distinguish.
     for handle in legend.legend_handles:
         handle.set(alpha=1, markersize=5)
     return legend
 
 
 def save_figure(figure: Figure, picture: Path) -> Path:
-    """Saves a figure atomically; returns `picture`.
+    """Saves a figure atomically to `picture`; returns `picture`.
 
-    Its suffix (`.png`, `.pdf`, `.svg`) is the format; its folder is created if it is missing.
+    The suffix (`.png`, `.pdf`, `.svg`) sets the format. Missing parent folders are created.
     """
     data = io.BytesIO()
     figure.savefig(data, format=picture.suffix.removeprefix("."))

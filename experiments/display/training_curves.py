@@ -1,4 +1,4 @@
-"""The training curves of a run: loss, scores and learning rate over the steps."""
+"""Training curves of a run: losses, scores and the learning rate over the steps."""
 
 import logging
 import math
@@ -16,35 +16,35 @@ logger = logging.getLogger(__name__)
 
 # Steps and values of one curve, ordered by step.
 Curve = tuple[list[float], list[float]]
-Curves = dict[tuple[str, str], Curve]  # by metric and split
+Curves = dict[tuple[str, str], Curve]  # keyed by metric and split
 
 PANEL_HEIGHT = 2.1  # inches
-MAX_METRICS = 2**28  # bytes of a metrics file
-FEW = 40  # maximum number of points with a mark each
+MAX_METRICS = 2**28  # maximum size of a metrics file in bytes
+FEW = 40  # maximum number of points for which a curve has markers
 RATE = Metric("learning_rate", "learning rate")
 
 
 def panels() -> dict[str, dict[str, Metric]]:
-    """Returns the metrics by key for each y axis: the registry's, and last the learning rate."""
+    """Returns the metrics of each subplot, keyed by y-axis label; the learning rate is last."""
     named = {label: select(lambda m, label=label: m.panel == label) for label in PANELS}
     return {**named, RATE.title: {RATE.name: RATE}}
 
 
 def drawn_metrics() -> tuple[str, ...]:
-    """Returns the metric keys of all panels."""
+    """Returns the metric keys of all subplots."""
     return tuple(name for metrics in panels().values() for name in metrics)
 
 
 def draw(metrics_file: Path, picture: Path) -> Path:
-    """Draws the curves of a run's `metrics.jsonl`, see `build_figure`; returns `picture`."""
+    """Plots and saves the curves of a `metrics.jsonl` (see `build_figure`); returns `picture`."""
     return plotting.save_figure(build_figure(read_curves(metrics_file), str(metrics_file)), picture)
 
 
 def read_curves(metrics_file: Path, metrics: tuple[str, ...] | None = None) -> Curves:
-    """Returns the curves in a metrics file, by default those of the panels.
+    """Returns curves from a metrics file: those of `metrics` or, by default, of all subplots.
 
-    A truncated last line of a killed run is skipped; if a resumed run repeats a step, the later
-    line counts. A ValueError names a file that cannot be read.
+    Damaged lines are skipped, such as the truncated last line of a killed run. If a resumed run
+    repeats a step, the later line is used. Raises ValueError if the file cannot be read.
     """
     try:
         lines = read_file(metrics_file, MAX_METRICS).split(b"\n")
@@ -71,11 +71,11 @@ def read_curves(metrics_file: Path, metrics: tuple[str, ...] | None = None) -> C
 
 
 def build_figure(curves: Curves, source: str) -> Figure:
-    """Returns the figure of these curves, one panel above the other; empty panels are left out.
+    """Returns a figure of the curves in vertically stacked subplots; empty subplots are omitted.
 
-    The losses of a panel are comparable, since they are negative log-likelihoods (nll) without
-    smoothing or weights; a loss is drawn only if there is no nll. NaN leaves a gap in a curve. A
-    ValueError names a source without any data.
+    If a split has negative log-likelihoods (nll), they replace its losses: nll has no smoothing or
+    weights, and is comparable between splits. NaN leaves a gap in a curve. Raises ValueError, with
+    the name `source`, if there is nothing to plot.
     """
     shown = {
         (metric, split): curve
@@ -102,13 +102,13 @@ def build_figure(curves: Curves, source: str) -> Figure:
 
 
 def _draw_panel(axes: Axes, metrics: Mapping[str, Metric], curves: Curves, every: Curves) -> None:
-    """Draws the curves of a panel; `every` has all curves, whose losses rank the evaluations."""
+    """Plots a subplot's curves; equal best scores are compared by the losses in `every`."""
     for number, ((metric, split), (steps, values)) in enumerate(curves.items()):
-        label = f"{split} {metrics[metric].title}".replace("$", r"\$")  # not a formula
+        label = f"{split} {metrics[metric].title}".replace("$", r"\$")  # not typeset as a formula
         training = split == "train"
         if not training:
             losses = dict(zip(*every.get(("loss", split), ([], [])), strict=True))
-            value, step = max(  # the first one among equals
+            value, step = max(  # the first one of equal values
                 zip(values, steps, strict=True),
                 key=lambda at: rank({"loss": losses.get(at[1], math.nan), metric: at[0]}, metric),
             )
@@ -117,12 +117,11 @@ def _draw_panel(axes: Axes, metrics: Mapping[str, Metric], curves: Curves, every
         if len(values) > FEW:
             style["marker"] = ""
         style |= {"linewidth": 1.0 if training else 1.3, "markersize": 3.5}
-        axes.plot(steps, values, label=label, **style)
+        plotting.curve(axes, steps, values, label=label, **style)
     axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
-    plotting.light_grid(axes)
     axes.legend(**plotting.LEGEND)
 
 
 def _number(value: object) -> float:
-    """Returns the value as a float; NaN for null, text and numbers that are not finite."""
+    """Returns the value as a float, or NaN for null, text and non-finite numbers."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else math.nan

@@ -1,6 +1,6 @@
-"""HTML pages in a single file, with their styles, scripts, numbers and pictures.
+"""Self-contained HTML pages: styles, scripts, numbers and images are in a single file.
 
-The templates, in `experiments/web` and its folders, extend `page.html`.
+Templates are in `experiments/web` and its subfolders, and extend `page.html`.
 """
 
 import base64
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATE_FOLDER = Path(__file__).parents[1] / "web"
-# Colours of figures -> CSS colours of the pages.
+# Maps colours in figures to CSS colours of the page.
 THEME_COLOURS = {
     "#000000": "currentColor",
     "#e6e6e6": "var(--line)",
@@ -31,7 +31,7 @@ THEME_COLOURS = {
 
 
 def write_page(path: Path, template: str, **values: Any) -> Path:
-    """Writes a page, see `render`; returns `path`, whose folder is created if it is missing."""
+    """Renders a page and writes it to `path`, creating missing parent folders; returns `path`."""
     text = render(template, **values)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
@@ -39,7 +39,7 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
 
 
 def render(template: str, **values: Any) -> str:
-    """Returns a page as one file; templates write data for scripts with the filter `tojson`."""
+    """Renders a template to a page; templates pass data to scripts with the `tojson` filter."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(
             [TEMPLATE_FOLDER, *filter(Path.is_dir, TEMPLATE_FOLDER.iterdir())]
@@ -55,10 +55,10 @@ def render(template: str, **values: Any) -> str:
 
 
 def encode_array(array: np.ndarray) -> dict[str, Any]:
-    """Returns an array as data for a page's script: its shape, and its numbers by the type's name.
+    """Returns an array as JSON-compatible data: its shape, and its values keyed by dtype name.
 
-    Floats become float32. They are base64, little-endian and in C order, a third of the size of
-    decimals.
+    Floats are converted to float32. Values are little-endian base64 in C order, which takes a third
+    of the space of decimal numbers.
     """
     kind = "<f4" if array.dtype.kind == "f" else array.dtype.newbyteorder("<")
     numbers = np.ascontiguousarray(array, dtype=kind)
@@ -69,17 +69,17 @@ def encode_array(array: np.ndarray) -> dict[str, Any]:
 
 
 def shortened(text: str, most: int) -> str:
-    """Returns a text cut to at most `most` characters, with a mark at the cut."""
+    """Returns a text, truncated with an ellipsis if it has more than `most` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def figure_svg(figure: "Figure", name: str, caption: str) -> markupsafe.Markup:
-    """Returns a figure as an SVG element of a page, with a caption for screen readers.
+    """Returns a figure as an inline SVG element, with a caption for screen readers.
 
-    `name` makes its ids unique on the page. `THEME_COLOURS` are replaced.
+    `name` makes the SVG ids unique on the page. Colours in `THEME_COLOURS` are replaced.
     """
     text = io.StringIO()
-    import matplotlib  # takes a third of a second
+    import matplotlib  # the import takes a third of a second
 
     with matplotlib.rc_context({"svg.hashsalt": name}):  # makes the ids reproducible
         figure.savefig(text, format="svg", transparent=True)
@@ -87,9 +87,9 @@ def figure_svg(figure: "Figure", name: str, caption: str) -> markupsafe.Markup:
     svg = svg[svg.index("<svg") :].strip()
     for of_figure, of_page in THEME_COLOURS.items():
         svg = svg.replace(of_figure, of_page)
-    # Remove the metadata, and the comments, which repeat the text of the glyphs.
+    # Remove the metadata, and the comments, which repeat the text that the glyphs show.
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
     view = next(re.finditer(r'viewBox="[^"]*"', svg))[0]
-    # Glyphs without a colour of their own would be black.
+    # Without `fill`, glyphs that have no colour would be black.
     opening = f'<svg {view} fill="currentColor" role="img" aria-label="{html.escape(caption)}">'
     return markupsafe.Markup(re.sub(r"^<svg[^>]*>", lambda _: opening, svg))

@@ -1,6 +1,6 @@
-"""Checks of a translator's behaviour on generated lines: `--input=behaviour`.
+"""Behavioural tests of a translation model on generated lines: `--input=behaviour`.
 
-Each check is a property that a translation must have, so it needs no reference translation.
+Each check tests a property that every correct translation of a line must have.
 """
 
 import collections
@@ -26,7 +26,7 @@ from ..results.run_tables import BEHAVIOUR, behaviour_table
 from ..results.table import print_rows
 from ..results.tasks import TRANSLATIONS, read_lines
 
-LINES_PER_CHECK = 100  # lines per check
+LINES_PER_CHECK = 100  # maximum number of lines per check
 PLACEHOLDERS = ("{name}", "%s", "%(count)d", "<b>", "[1]", "https://example.org/a1?b=2")
 NAMES_TO_COPY = (
     *("María Fernández", "São Paulo", "Łukasz", "Jürgen Müller", "Zoë", "Besançon", "Håkon"),
@@ -37,9 +37,9 @@ END = r"(?:[.!?…।۔؟]++(?!\w)|[。！？])"  # the end of a sentence
 
 
 class Case(NamedTuple):
-    """An input line and its reference, with the condition that its translation must meet to pass.
+    """An input line, its reference, and the conditions that a translation must meet to pass.
 
-    The translation must match `pattern`; its length must be about `sizes` times the reference's.
+    A translation must match `pattern`, with a length relative to the reference within `sizes`.
     """
 
     check: str
@@ -49,7 +49,7 @@ class Case(NamedTuple):
 
 
 def make_cases(run: Run) -> list[Case]:
-    """Returns the lines for a run, which depend on its test set alone."""
+    """Returns the test cases for a run, which are generated from the run's test set."""
     config, parts = run.config, parts_of(run.config.data, "test")
     pairs = [pair for part in parts for pair in read_pairs(run.folder, part)]
     spread, tagger = pairs[:: math.ceil(len(pairs) / LINES_PER_CHECK)], Tagger(config.data, None)
@@ -66,12 +66,12 @@ def make_cases(run: Run) -> list[Case]:
             pattern = rf"(?<!\d){regex.escape(string)}(?!\d)"
             cases.append(Case(check, modify(put, [pair], random, words_of_run), pattern))
         lines = modify(joined, (spread * 2)[number : number + 3], random, words_of_run)
-        count = min(len(regex.findall(END, side)) for side in lines[:2])  # "Dr." counts, too
+        count = min(len(regex.findall(END, side)) for side in lines[:2])  # "Dr." is counted, too
         thrice = Pair(f"{pair.source} {text.strip()} {text.strip()}", " ".join([pair.target] * 3))
         cases.append(Case("all sentences", lines, rf"(?:{END}.*?){{{count}}}", (0.5, 2)))
         cases.append(Case("sentence thrice", thrice, sizes=(0.5, 2)))
         long = {"one word": random.choice(words), "long word": "".join(words * 2)}
-        limit = 2 * max(1.0, len(pair.target) / len(pair.source))  # Chinese words are short
+        limit = 2 * max(1.0, len(pair.target) / len(pair.source))  # Chinese words are short strings
         for check, string in (long | {"digits alone": digits}).items():
             rules = (rf"(?<!\d){digits}(?!\d)", (0, 2)) if string == digits else (".", (0, limit))
             cases.append(Case(check, Pair(f"{tag} {string}".strip(), string), *rules))
@@ -81,10 +81,10 @@ def make_cases(run: Run) -> list[Case]:
 
 
 def check_behaviour(run: Run, place: Path) -> dict[str, Any]:
-    """Returns the lines per check, the number that passed, and the 95% bounds of the pass rate.
+    """Returns each check's number of lines, number of passes, and 95% interval of the pass rate.
 
-    Prints them, and writes the failures to `failures.tsv`: check, source, translation. `place` is
-    the folder of the evaluation, which has the translations.
+    Prints these numbers, and writes the failures to `failures.tsv` (check, source, translation).
+    `place` is the evaluation folder, which already contains the translations.
     """
     outcomes, failures = collections.defaultdict(list), []
     tagger, cases = Tagger(run.config.data, None), make_cases(run)
@@ -106,6 +106,6 @@ def check_behaviour(run: Run, place: Path) -> dict[str, Any]:
     write_text(place / "failures.tsv", "".join(failures))
     if table := behaviour_table({BEHAVIOUR: rates}):
         print_rows(table)
-    shown = {line.partition("\t")[0]: line for line in failures}.values()  # one per check
+    shown = {line.partition("\t")[0]: line for line in failures}.values()  # one failure per check
     print(f"{len(failures):,} failures in {place / 'failures.tsv'}, such as\n{''.join(shown)}")
     return {BEHAVIOUR: rates}

@@ -1,4 +1,4 @@
-"""The mode `evaluate`: scores a run, or all runs of a sweep, on held-out or on other text."""
+"""The `evaluate` mode: scores a run, or all runs of a sweep, on held-out text or another text."""
 
 import json
 import logging
@@ -25,30 +25,30 @@ from .other_text import read_given
 
 logger = logging.getLogger(__name__)
 
-# Flags that have a key in `config.data`, and set how another text is read.
+# Flags that describe another text, so they are rejected without `--input`.
 TEXT_FLAGS = ("references", "name", "source_tag")
 
 
 class Evaluation(NamedTuple):
-    """An evaluation of a run, checked and ready to be computed."""
+    """A validated evaluation of a run that is ready to be computed."""
 
-    place: Path  # folder of its results and texts
-    known: dict[str, Any] | None  # the results, if they were computed before
-    score: Callable[[], dict[str, Any]]  # scores the run, writes, prints and returns the results
+    place: Path  # folder of the results and texts
+    known: dict[str, Any] | None  # the results, or None if they are not computed yet
+    score: Callable[[], dict[str, Any]]  # computes, writes, prints and returns the results
 
 
 def evaluate(run: Run, options: Options) -> None:
-    """Scores the weights that a run uses on the held-out text of its folder, or on `--input`.
+    """Scores the weights of a run on the held-out text in its folder, or on `--input`.
 
-    With the run's own settings, the results, texts, pictures and report of the held-out text are
-    written again. With other `decode` or `evaluate` settings, or for another text, results and
-    texts go to a folder in `evaluations/` named by text and changed settings; the run's own stay.
+    With the run's own settings, the run's results, texts, figures and report are overwritten. With
+    other `decode` or `evaluate` settings, or for another text, results and texts are written to a
+    folder in `evaluations/` that is named after the text and the changed settings.
     """
     prepare_evaluation(run, options).score()
 
 
 def prepare_evaluation(run: Run, options: Options) -> Evaluation:
-    """Returns the evaluation that the flags ask for, checked."""
+    """Validates the flags, and returns the evaluation that they specify."""
     if options.input in (None, BEHAVIOUR):
         for flag in TEXT_FLAGS:
             if (value := getattr(options, flag)) is not None:
@@ -141,9 +141,9 @@ def is_scored(run: Run) -> bool:
 def _known_evaluation(
     place: Path, digest: str, step: int, settings: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Returns the results in a folder if they are of this step and these settings, else None.
+    """Returns the saved results if their step and settings match, or else None.
 
-    Raises UserError if they are of a text with another digest; '' is that of the held-out text.
+    Raises UserError if the saved digest differs from `digest`, which is '' for held-out text.
     """
     results = read_results(place / "results.json")
     if results is None:
@@ -164,7 +164,7 @@ def _as_file_name(name: str) -> str:
 
 
 def _folder_name(text: str, settings: Mapping[str, Any]) -> str:
-    """Returns the folder name for an evaluation of a text with these settings, by dotted key."""
+    """Returns an evaluation's folder name from the text's name and settings with dotted keys."""
     parts = [f"{key.partition('.')[2]}={value}" for key, value in settings.items()]
     return ",".join(map(_as_file_name, [text, *parts] if text else parts))
 
@@ -178,9 +178,9 @@ def _print_evaluation(results: dict[str, Any], run: Run, place: Path) -> None:
 
 
 def finished_runs(folder: Path) -> list[Run]:
-    """Returns a sweep's finished runs, by number; logs the trials that are left out.
+    """Returns the finished runs of a sweep, sorted by trial number; logs the other trials.
 
-    Runs that were scored before the end of their training are included, and logged.
+    Runs that were scored before their training ended are included, but also logged.
     """
     runs = [Run(path.parent) for path in sorted(folder.glob("trials/*/config.json"))]
     finished = list(filter(is_scored, runs))
@@ -197,17 +197,17 @@ def finished_runs(folder: Path) -> list[Run]:
 
 
 def evaluate_sweep(runs: Sequence[Run], folder: Path, options: Options) -> None:
-    """Scores the runs of a sweep as `evaluate` does; skips a run that has these results already.
+    """Scores the runs of a sweep as `evaluate` does, and skips runs that already have results.
 
-    All runs are checked before the first is scored. An interrupted evaluation resumes if the same
-    command is repeated. The config of each run has the settings of the command.
+    All runs are checked before the first one is scored. Repeating the same command resumes an
+    interrupted evaluation. The config of each run already contains the command's settings.
     """
     for run in runs:
         prepare_evaluation(run, options)
     names = {trial.folder: trial.name for trial in find_trials(folder)}
     rows, places = {}, set()
     for number, run in enumerate(runs, 1):
-        evaluation = prepare_evaluation(run, options)  # again: one text in memory at a time
+        evaluation = prepare_evaluation(run, options)  # again, to keep only one text in memory
         name = names.get(run.folder, run.folder.name)
         results = evaluation.known or {}
         there = f" has {evaluation.place / 'results.json'}" if results else ""

@@ -1,4 +1,4 @@
-"""Other texts to score a run on: a file, a test set of sacreBLEU, or generated behaviour lines."""
+"""Reads other texts to score a run on: files, sacreBLEU test sets, or generated behaviour lines."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ from .behaviour import make_cases
 
 logger = logging.getLogger(__name__)
 
-OF_TRANSLATORS = ("references", "source_tag")  # flags for translation alone
+OF_TRANSLATORS = ("references", "source_tag")  # flags that are only for translation
 PREFIX = "sacrebleu:"
 
 
@@ -39,15 +39,15 @@ class Given(NamedTuple):
 
     name: str  # default name of the evaluation
     files: list[str]  # paths of the files that were read
-    text: Any  # as `Task.from_folder` takes it
-    size: str  # number of sentences, documents or texts, for messages
-    digest: str  # of the whole text, 16 hexadecimal digits
+    text: Any  # in the form that `Task.from_folder` accepts
+    size: str  # number of sentences, documents or texts, for log messages
+    digest: str  # hash of the whole text, 16 hexadecimal digits
 
 
 def read_given(name: str, run: Run, options: Options) -> Given:
-    """Returns the text that the flags name, checked.
+    """Returns the text that the flags specify, after validating it.
 
-    The name is that of a file or of a sacreBLEU test set, or `BEHAVIOUR`.
+    `name` is a file, a sacreBLEU test set, or `BEHAVIOUR`.
     """
     config, folder = run.config, run.folder
     task = tasks.REGISTRY[config.task]
@@ -99,7 +99,7 @@ def _read_pairs(name: str, run: Run, options: Options) -> Given:
 
 
 def _pair_files(name: str, references: str | None) -> list[Path]:
-    """Returns the file of the sources and those of the references, or the single file of both."""
+    """Returns the source file and the reference files, or a single file that contains both."""
     if name.startswith(PREFIX):
         if references is not None:
             raise UserError(f"--input={name} has its own references: leave out --references")
@@ -119,7 +119,7 @@ def _pair_files(name: str, references: str | None) -> list[Path]:
 
 
 def _read_pair_table(path: Path, data: ConfigDict) -> Iterable[Pair]:
-    """Returns the pairs of a file of rows."""
+    """Returns the sentence pairs of a file that has one pair per row."""
     has_columns = format_of(path) in ROWS_ALONE or format_of(path) == ".csv"
     if not has_columns and "\t" not in next(read_lines(path), "\t"):
         raise UserError(
@@ -132,7 +132,7 @@ def _read_pair_table(path: Path, data: ConfigDict) -> Iterable[Pair]:
 
 
 def _print_rows(rows: Any) -> None:
-    """Logs which columns are read, and how many broken rows are skipped."""
+    """Logs which columns are read, and how many malformed rows are skipped."""
     for line in describe_rows([rows]):
         logger.warning(line)
 
@@ -147,7 +147,7 @@ def _check_labels(path: Path, texts: Sequence[Any], labels: Sequence[str]) -> No
 
 
 def _check_named_file(name: str, flag: str, folders: bool = False) -> Path:
-    """Returns the path of the file or data set that a flag names; of any folder if `folders`."""
+    """Returns the path that a flag gives: a file, a data set or, if `folders` is set, a folder."""
     path = Path(name).expanduser()
     if not name or not (path.is_file() or is_dataset(path) or (folders and path.is_dir())):
         raise UserError(f"{flag}={name} is not a file: name the text to score")
@@ -172,12 +172,12 @@ def _given_text(
 
 
 def fetch_named_set(flag: str) -> tuple[Path, list[Path]]:
-    """Returns the files of a test set such as `sacrebleu:wmt14/full,en-de`: source, references.
+    """Returns the source and reference files of a test set, such as `sacrebleu:wmt14/full,en-de`.
 
-    They lie in sacreBLEU's own cache, the folder in the environment variable SACREBLEU, by default
-    `~/.sacrebleu`; a missing set is downloaded.
+    The files are in sacreBLEU's cache folder: the value of the environment variable SACREBLEU, or
+    `~/.sacrebleu` by default. A missing test set is downloaded.
     """
-    from sacrebleu.dataset import DATASETS  # takes a tenth of a second
+    from sacrebleu.dataset import DATASETS  # importing it takes a tenth of a second
 
     name, _, languages = flag.removeprefix(PREFIX).rpartition(",")
     if name not in DATASETS or languages not in DATASETS[name].langpairs:

@@ -1,4 +1,4 @@
-"""Trains a run to its end and scores it, for the modes `train` and `evaluate`."""
+"""Trains a model to the end and scores it, for the `train` and `evaluate` modes."""
 
 import contextlib
 import dataclasses
@@ -40,16 +40,16 @@ logger = logging.getLogger(__name__)
 
 
 def train(run: Run, processes: str = "") -> int | None:
-    """Trains or resumes a run, then scores it and draws its pictures.
+    """Trains or resumes a run, then scores it and draws its figures.
 
-    Returns the signal that ended it early, or None.
+    Returns the signal that stopped the training early, or None.
 
     Args:
-      processes: `--processes`, see `environment.join`.
+      processes: the value of `--processes`; see `environment.join`.
     """
     config, group = run.config, environment.join(processes, run.config.train.deadline)
     if not group.leads:
-        logging.disable(logging.WARNING)  # the leader logs the same
+        logging.disable(logging.WARNING)  # the leader logs the same messages
     with group.together(), contextlib.ExitStack() as held:
         group.compare(_common_settings(run))
         make_mesh(jax.devices(), config.train.mesh)  # raises if the mesh does not fit the devices
@@ -58,13 +58,13 @@ def train(run: Run, processes: str = "") -> int | None:
         make = functools.partial(tasks.REGISTRY[config.task], config, folder=run.folder)
         task = group.first(make)
         group.compare({"the tokenizer": task.fingerprint(), "the text": task.text_digest()})
-        # Opening the checkpoints deletes incomplete ones: no other process may be writing any.
+        # Opening the checkpoints deletes incomplete ones, so no other process may write them now.
         group.agree(lambda: held.enter_context(workdir.locked(run.folder)))
         return _train_and_score(TrainingRun(task, config, run.folder, writes=group.leads), group)
 
 
 def _common_settings(run: Run) -> dict[str, str]:
-    """Returns the settings that must be equal in all processes of a training."""
+    """Returns the settings that must be equal in all processes of a training run."""
     code = environment.describe()["code"]
     values = {k: v for k, v in flatten(run.config).items() if k not in having("path")}
     keys = {f"config.{key}": repr(value) for key, value in values.items()}
@@ -83,7 +83,7 @@ def _train_and_score(run: TrainingRun, group: Group) -> int | None:
     if before == State.REPORTED or not group.leads:
         return None
     if before < State.TRAINED and run.scores:
-        run.delete_results()  # they are older than the last evaluation
+        run.delete_results()  # the results are older than the last evaluation
     show_results(run.task, run, run.scores or score(run.task, run))
     return None
 
@@ -94,7 +94,7 @@ def _begin_run(run: TrainingRun) -> State:
     run.checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
     if not run.step:
         run.refuse_results()
-        _ = run.start  # its errors come before the folder is a run's
+        _ = run.start  # raises before the folder becomes a run folder
     state = run.state
     if state == State.REPORTED:
         run.close()
@@ -107,7 +107,7 @@ def _begin_run(run: TrainingRun) -> State:
     task.save_assets(folder)
     summary = task.data_summary()
     runs.record_run(folder, data=summary)
-    if state >= State.TRAINED:  # a kill or a full disk came before the scores or the report
+    if state >= State.TRAINED:  # scoring was interrupted, for example by a full disk
         run.close()
         return state
     environment.record(folder)
@@ -119,10 +119,11 @@ def _begin_run(run: TrainingRun) -> State:
 def score(
     task: Task, run: Run, place: Path | None = None, notes: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Writes a trained run's results and the texts behind them; returns the results, with `notes`.
+    """Scores a run's trained model, writes the results and texts, and returns the results.
 
     Args:
-      place: an existing folder for the files; by default the run's.
+      place: an existing folder for the files, or None for the run's folder.
+      notes: further entries of the results.
     """
     folder, place = run.folder, place or run.folder
     chosen = Weights(folder, run.config).choose(task, keep=place == folder)
@@ -142,9 +143,9 @@ def score(
 
 
 def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
-    """Returns the scores of a trained run on the splits of a task, and the costs of the run.
+    """Returns a trained model's scores on each split of a task, and the cost of the training.
 
-    The texts behind the scores are written into the folder `place`.
+    The scored texts and outputs are written to the folder `place`.
     """
     params, progress = run.variables["params"], run.progress
     results: dict[str, Any] = {}
@@ -156,7 +157,7 @@ def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
         copies = sum(part.get("seconds", 0.0) for part in scores.values())
         scores[split]["seconds"] = round(time.monotonic() - start - copies, 3)
         results |= scores
-        for name, lines in texts.items():  # line i of one file belongs to line i of the others
+        for name, lines in texts.items():  # line i of each file belongs to text i
             data = "".join(f"{join_lines(text)}\n" for text in lines).encode()
             (place / name).parent.mkdir(exist_ok=True)
             write_bytes(place / name, data)
@@ -175,15 +176,13 @@ def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
         "flops_per_token": task.predictor.model.flops_per_token(params),
     }
-    if task.is_translated:  # recorded, since a later mode may set another decode.beam_size
+    if task.is_translated:  # recorded, since a later command may change decode.beam_size
         results[run_tables.DECODE] = task.config.decode.to_dict()
     return results
 
 
 def _evaluate_split(task: Task, params: Any, split: str) -> tuple[dict[str, Any], ...]:
-    """Returns the final scores of a split and its parts, the lines of text files by name, and the
-    counts of each text of the split.
-    """
+    """Returns scores keyed by split or part, text lines keyed by file, and per-text counts."""
     scores = task.evaluate(params, split, final=True)
     parts = {split: scores, **scores.pop("parts", {})}
     texts = {name: lines for part in parts.values() for name, lines in part.pop("texts").items()}
@@ -192,7 +191,7 @@ def _evaluate_split(task: Task, params: Any, split: str) -> tuple[dict[str, Any]
 
 
 def _score_start(task: Task, run: Run, params: Any) -> None:
-    """Scores the test set once before training, if all weights are initialised from another run."""
+    """Scores the test set once before training if all weights are initialised from another run."""
     start = runs.read_run(run.folder).get("init_from")
     if not start or "scores" in start or start["loaded"] < start["parameters"]:
         return
@@ -210,7 +209,7 @@ def _search_settings(run: Run) -> dict[str, Any]:
 def _comparable_scores(
     start: dict[str, Any], results: Mapping[str, Any], search: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the record of the initial weights; drops scores not comparable to the results."""
+    """Returns the record of the initial weights; scores that are not comparable are removed."""
     first = runs.first_scores(start)
     is_same = not first or start["scores"]["search"] == search
     for split, scores in first.items():
@@ -224,7 +223,7 @@ def _comparable_scores(
 
 
 def show_results(task: Task, run: Run, results: dict[str, Any]) -> None:
-    """Prints a run's results and some examples, draws its pictures and writes its report."""
+    """Prints a run's results and some examples, draws its figures and writes its report."""
     folder, settings = run.folder, run.config.train
     print_results(results, run.config.task)
     if results["step"] < settings.log_every:
@@ -233,7 +232,7 @@ def show_results(task: Task, run: Run, results: dict[str, Any]) -> None:
         logger.info(f"wrote {report_page.write(run, results, None, line)}")
         return
     trained = run.load_trained(results["averaged_steps"])
-    trained = dataclasses.replace(trained, predictor=task.predictor)  # already compiled
+    trained = dataclasses.replace(trained, predictor=task.predictor)  # is already compiled
     logger.info("drawing ...")
     modes.show(task, trained.variables, folder)
     picture = folder / "figures" / "training.png"
@@ -244,7 +243,7 @@ def show_results(task: Task, run: Run, results: dict[str, Any]) -> None:
 
 
 def print_results(results: dict[str, Any], task: str) -> None:
-    """Prints the scores as a table, one row per split, and the signatures below it."""
+    """Prints the scores as a table with one row per split, and the signatures below the table."""
     steps = results["averaged_steps"]
     weights_of = f"step {steps[0]:,}"
     if len(steps) > 1:
@@ -255,9 +254,9 @@ def print_results(results: dict[str, Any], task: str) -> None:
 
 
 def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task: str) -> None:
-    """Prints a table of scores, with `head` above the first column, and their signatures.
+    """Prints a table of scores, with `head` as the header of the first column, and signatures.
 
-    The columns are the task's metrics that a row has, after the number of texts or tokens.
+    The columns are the number of texts or tokens, and the task's metrics that any row has.
     """
     metrics = {name: find(name) for name in COUNTS} | metrics_of(
         tasks.REGISTRY[task].metrics, TABLE

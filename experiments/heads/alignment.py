@@ -1,4 +1,4 @@
-"""The mode `align`: scores each cross-attention head as a word aligner, and uses the best one."""
+"""The `align` mode: scores each cross-attention head as a word aligner, and uses the best."""
 
 import contextlib
 import logging
@@ -33,14 +33,14 @@ from .links import Head, HeadLinks, LinkScore, best_of, format_links
 
 logger = logging.getLogger(__name__)
 
-SCORES = Path("figures", "alignment", "alignment.csv")  # in a run's folder
-EXAMPLES = 4  # sentence pairs whose links are drawn
-MAX_DRAWN_WORDS = 24  # maximum words of a side
+SCORES = Path("figures", "alignment", "alignment.csv")  # relative to a run's folder
+EXAMPLES = 4  # number of sentence pairs with drawn links
+MAX_DRAWN_WORDS = 24  # maximum number of words per side
 FONT_SIZE = 9.0  # points
 WORD_GAP, PAIR_HEIGHT, PAIR_GAP, LEGEND_HEIGHT, MARGIN = 0.14, 1.5, 0.35, 0.62, 0.15  # inches
-MIN_WIDTH = 6.0  # inches: fits the title and the legend
-RATE_CELL = 0.52  # inches: a cell of the error rates
-LOOKS: dict[str, dict[str, Any]] = {  # line styles by kind of link
+MIN_WIDTH = 6.0  # inches, enough for the title and the legend
+RATE_CELL = 0.52  # inches: cell side in the error rate maps
+LOOKS: dict[str, dict[str, Any]] = {  # line style of each kind of link
     "right": {"color": plotting.COLOURS[0], "linestyle": "solid"},
     "wrong": {"color": plotting.COLOURS[1], "linestyle": "dashed"},
     "missed": {"color": "#000000", "linestyle": "dotted"},
@@ -48,11 +48,11 @@ LOOKS: dict[str, dict[str, Any]] = {  # line styles by kind of link
 
 
 def align(run: Run, options: Options) -> list[Path]:
-    """Scores all cross-attention heads against gold links; returns the table and the figures.
+    """Scores all cross-attention heads against gold links; returns the table and figure paths.
 
-    The pairs are those of --input, or the test set; the links those of --links, or those in the
-    data. The best head's links are written to --output, if given. If there is an --input without
-    links, nothing is scored: the pairs are aligned by the head with the best earlier score.
+    The pairs come from --input or from the test set, and the gold links from --links or from the
+    data. If --output is set, the best head's alignments are written to it. With --input but no
+    --links, nothing is scored, and the head with the best saved score aligns the pairs.
     """
     if not has_cross_attention(run.config.model):
         raise UserError(NO_ATTENTION.format(use="align words by"))
@@ -61,14 +61,14 @@ def align(run: Run, options: Options) -> list[Path]:
         raise UserError(f"{flag} is for another text: name it with --input")
     run.check_same()
     pairs = _pairs(run, options)
-    # A user's links do not count the tag before each source.
+    # Word numbers in link files do not count the source tag.
     words = len((options.source_tag or "").split())
     if options.input is not None and options.links is None:
         return _align(run, options, pairs, words)
     gold = _gold(run.config.data.source, options, pairs, words)
     read = [Path(name).expanduser() for name in (options.input, options.links) if name is not None]
     with contextlib.ExitStack() as stack:
-        if options.output is not None:  # opened first, to report errors before the scoring
+        if options.output is not None:  # opened first, to report errors before scoring
             output = stack.enter_context(open_output(options.output, *read))
         trained = run.load_trained()
         place = run.folder / SCORES
@@ -91,7 +91,7 @@ def align(run: Run, options: Options) -> list[Path]:
 
 
 def _pairs(run: Run, options: Options) -> list[Pair]:
-    """Returns the pairs to align, as written; a blank line gives two empty sides."""
+    """Returns the unnormalised pairs to align; a blank line becomes a pair of empty texts."""
     path, tag = input_file(options.input), Tagger(run.config.data, options.source_tag)
     if path is None:
         parts = parts_of(run.config.data, "test")
@@ -106,12 +106,12 @@ def _pairs(run: Run, options: Options) -> list[Pair]:
 
 
 def _shift(links: Iterable[tuple[int, int]], words: int) -> tuple[tuple[int, int], ...]:
-    """Returns links moved by `words` source words; links to negative positions are dropped."""
+    """Returns links shifted by `words` source words; links to negative positions are dropped."""
     return tuple((i + words, j) for i, j in links if i + words >= 0)
 
 
 def _gold(data_source: str, options: Options, pairs: Sequence[Pair], words: int) -> list[GoldLinks]:
-    """Returns the gold links of `options.links`, or else of the data, for sources with tags."""
+    """Returns gold links from --links or the data, with source tags counted as words."""
     if options.links is not None:
         counts = [(len(split_words(pair.source)), len(split_words(pair.target))) for pair in pairs]
         sizes = [(max(0, source - words), target) for source, target in counts]
@@ -136,7 +136,7 @@ def _gold(data_source: str, options: Options, pairs: Sequence[Pair], words: int)
 
 
 def _align(run: Run, options: Options, pairs: Sequence[Pair], words: int) -> list[Path]:
-    """Writes the links of the head with the best saved score, one line per pair."""
+    """Writes the alignments of the head with the best saved score, one line per pair."""
     place = run.folder / SCORES
     if not place.exists():
         raise UserError(
@@ -163,7 +163,7 @@ def _align(run: Run, options: Options, pairs: Sequence[Pair], words: int) -> lis
 
 
 def print_scores(scores: dict[Head, LinkScore]) -> None:
-    """Prints the scores of each head and mean of heads, for both kinds of rows, one per line."""
+    """Prints a table of the scores of each head and each mean over heads, for both row types."""
     best = best_of(scores)
     measures = [name for rows in ALIGNMENT_ROWS for name in (f"{rows}: AER", "precision", "recall")]
     lines = []
@@ -187,9 +187,9 @@ def print_scores(scores: dict[Head, LinkScore]) -> None:
 
 
 def rates_figure(scores: dict[Head, LinkScore]) -> Figure:
-    """Returns the heat maps of the heads' error rates by each kind of rows; the best is framed.
+    """Returns heat maps of per-head error rates for each row type; the best head is outlined.
 
-    The last column is the mean of a layer's heads; the last row has the mean of all.
+    The last column is for the mean attention of a layer, and the last row for that of all layers.
     """
     layers, heads = (max(head.indices[i] for head in scores) + 1 for i in (0, 1))
     width, height = RATE_CELL * (heads + 1), RATE_CELL * (layers + 1)
@@ -214,10 +214,10 @@ def rates_figure(scores: dict[Head, LinkScore]) -> Figure:
 
 
 def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], heads: HeadLinks) -> Figure:
-    """Returns the best head's links in a few pairs, with source words above target words.
+    """Plots the best head's word alignments of a few pairs, with sources above targets.
 
-    A correct link (sure or possible) is a solid line, a wrong one dashed, and a missing sure link
-    dotted.
+    Correct links (sure or possible) are solid lines, wrong links are dashed, and missed sure links
+    are dotted.
     """
     chosen = list(range(len(pairs)))[:: max(1, len(pairs) // EXAMPLES)][:EXAMPLES]
     links = heads.best_links()
@@ -243,7 +243,7 @@ def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], heads: HeadLi
 def _draw_pair(
     axes: Axes, pair: Pair, top: float, links: set[tuple[int, int]], gold: GoldLinks
 ) -> float:
-    """Draws two rows of words and their links, centred on 0; returns the width in inches."""
+    """Draws a pair as two rows of linked words, centred at x = 0; returns the width in inches."""
     source = split_words(pair.source)
     labels, style = labels_of([*source, *split_words(pair.target)], FONT_SIZE)
     heights = top - 0.2, top - PAIR_HEIGHT + PAIR_GAP + 0.1

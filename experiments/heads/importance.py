@@ -1,21 +1,21 @@
-"""The mode `heads`: ranks attention heads by gradients and by ablation.
+"""The `heads` mode: ranks attention heads by gradients and by ablation.
 
-The output of each head is multiplied by a gate of 1, see `transformer.model.stack`. One backward
-pass over the test set gives the derivative of every text's loss L_x, a sum over its tokens, with
-respect to every gate. With n tokens in total,
+The output of each head is multiplied by a gate, which is set to 1 (see `transformer.model.stack`).
+One backward pass over the test set computes the derivatives of each text's loss L_x, which is a sum
+over tokens, with respect to all gates. With n tokens in total,
 
     importance = sum_x |dL_x / dgate| / n,    estimate = -sum_x dL_x / dgate / n,
 
-The first is the expectation of Michel et al. divided by the mean length of a text; the second is
-the first-order estimate of the change of the mean loss if the gate goes from 1 to 0. Both are
-compared with the ablation of each single head: the changes of mean loss, accuracy and, for
-translators, the BLEU of greedy translations of the first `evaluate.max_sentences`.
+The importance is the expectation of Michel et al. divided by the mean text length. The estimate is
+the first-order approximation of the change in mean loss when the gate changes from 1 to 0. Both are
+compared with the ablation of each single head: the changes in mean loss, in accuracy and, for
+translation, in BLEU of greedy translations of the first `evaluate.max_sentences` sentences.
 
-A text is a sentence pair of a translator, a row of `data.context` tokens of a language model, or a
-text of a classifier, whose loss has a single term, that of its class.
+A text is a sentence pair for a translation model, a window of `data.context` tokens for a language
+model, or a text for a classifier, in which case the loss has a single term for the class.
 
 Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?", sections 2.3
-(gates) and 3.2 (ablating one), and equation 2 (importance).
+(gates) and 3.2 (ablating a single head), and equation 2 (importance).
 """
 
 import dataclasses
@@ -50,12 +50,12 @@ from ..evaluate.other_text import read_given
 from ..process.modes import Options
 from ..results.table import Table, print_rows
 
-Done = Callable[[int], None]  # called with the number of texts read since the last call
+Done = Callable[[int], None]  # called with the number of texts processed since the last call
 MIN_HEADS = 3  # minimum number of heads for a rank correlation
 
 
 class MapColumn(NamedTuple):
-    """A column of maps: its title, number format, and colour map, in which red is harmful."""
+    """A column of heat maps: title, number format, and colour map (red if ablation hurts)."""
 
     title: str
     number: str
@@ -69,14 +69,14 @@ MEASURES = {
 }
 MAP_CELL, MIN_SIDE, MAX_SIDE = 0.48, 2.0, 4.0  # inches
 BAR_HEIGHT = 0.9  # inches
-WIDEST_NUMBER = 0.4  # inches: maximum width of a number in a cell
+WIDEST_NUMBER = 0.4  # inches: minimum side of the cells for numbers to be shown
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadScores:
-    """A head's importance by gradients, and the changes of scores if it is ablated.
+    """A head's gradient-based importance, and the changes in scores when the head is ablated.
 
-    Losses are in nats per token, or per text of a classifier; accuracies are fractions.
+    Losses are in nats per token, or per text for classifiers; accuracies are fractions.
     """
 
     kind: str  # kind of attention, a key of `transformer.analysis.attention.KINDS`
@@ -86,20 +86,20 @@ class HeadScores:
     estimate: float
     loss: float
     accuracy: float
-    bleu: float | None  # 0 to 100; None unless the model translates
+    bleu: float | None  # on a scale of 0 to 100, or None for tasks other than translation
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """All heads of a model, its scores without ablation, and Spearman's rank correlations.
+    """All heads of a model, the scores without ablation, and Spearman's rank correlations.
 
-    Correlations are with the change of loss or BLEU; None for few heads or equal numbers.
+    Correlations with the change in loss or BLEU are None for too few heads or constant values.
     """
 
     split: str
-    unit: str  # the losses are means over these units
+    unit: str  # the unit over which losses are averaged
     tokens: int  # number of these units
-    decoded: int  # sentences in the BLEU score
+    decoded: int  # number of sentences in the BLEU score
     loss: float
     accuracy: float
     bleu: float | None
@@ -110,9 +110,9 @@ class Ranking:
 
 
 def heads(run: Run, options: Options) -> list[Path]:
-    """Ranks all heads of a run's model; prints the ranking and returns the files.
+    """Ranks all heads of a run's model; prints the ranking and returns the output files.
 
-    The text is the run's test set, or that of `--input`, as for `evaluate`.
+    The heads are ranked on the run's test set or on the text of `--input`, as in `evaluate`.
     """
     config, folder = run.config, run.folder
     if not has_heads(config.model):
@@ -136,7 +136,7 @@ def heads(run: Run, options: Options) -> list[Path]:
 
 
 def print_ranking(ranking: Ranking) -> None:
-    """Prints the heads, largest rise of the loss first, and the rank correlations."""
+    """Prints the heads by decreasing change in loss, and the rank correlations."""
     scores = f"with all on: loss {ranking.loss:.4f}, accuracy {ranking.accuracy:.2%}"
     if ranking.bleu is not None:
         scores += f", greedy BLEU {ranking.bleu:.2f} of the first {ranking.decoded} sentences"
@@ -174,12 +174,12 @@ def print_ranking(ranking: Ranking) -> None:
 
 
 def split_of(task: Task) -> str:
-    """Returns the split that heads are ranked on: the test set, if the task has one."""
+    """Returns the split on which heads are ranked: the test set, or else the validation set."""
     return "test" if "test" in task.splits else "validation"
 
 
 def work(task: Task) -> int:
-    """Returns the number of texts that `rank` reads and reports to `done`."""
+    """Returns the total number of texts that `rank` reports to `done`."""
     batches = task.held_out_batches(split_of(task))
     texts = sum(len(jax.tree.leaves(batch)[0]) for batch in batches)
     models = 1 + sum(gates.size for gates in unit_gates(task.predictor.model.config).values())
@@ -187,7 +187,7 @@ def work(task: Task) -> int:
 
 
 def rank(task: Task, variables: Variables, done: Done) -> Ranking:
-    """Returns the importance of all heads."""
+    """Returns the importance of all heads by gradient and by ablation."""
     ones = unit_gates(task.predictor.model.config)
     places = [(kind, *place) for kind, gates in ones.items() for place in np.ndindex(gates.shape)]
     # The first model has no ablated head.
@@ -232,23 +232,23 @@ def rank(task: Task, variables: Variables, done: Done) -> Ranking:
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Returns Spearman's rho; None for fewer than MIN_HEADS pairs, or if a side is constant."""
+    """Returns Spearman's rho, or None for fewer than MIN_HEADS pairs or for a constant input."""
     if len(first) < MIN_HEADS or min(len(set(first)), len(set(second))) < 2:
         return None
-    from scipy.stats import spearmanr  # takes half a second
+    from scipy.stats import spearmanr  # the import takes half a second
 
     return float(cast(Any, spearmanr(first, second)).statistic)
 
 
 def _gated(task: Task, variables: Variables, gates: Any) -> dict[str, Any]:
-    """Returns the variables with gates."""
+    """Returns the model variables with the gates added."""
     model = task.predictor.model
     part = "encoder" if isinstance(model, Classifier) else ""
     return {**variables, "gates": gate_variables(gates, model.config, part)}
 
 
 def _sum(task: Task, of_batch: Callable[[Any], Any], done: Done, models: int) -> Any:
-    """Returns the sums over the batches of the split, in float64."""
+    """Returns the results of `of_batch`, summed in float64 over the batches of the split."""
     totals = []
     for batch in task.held_out_batches(split_of(task)):
         totals.append(jax.device_get(of_batch(batch)))
@@ -262,7 +262,7 @@ def _gradients(task: Task, variables: Variables, ones: Any, done: Done) -> tuple
     @jax.jit
     def of_batch(variables, batch):
         rows = len(jax.tree.leaves(batch)[0])
-        # Each text has its own gates, so that one backward pass gives gradients per text.
+        # Each text has its own gates, so that one backward pass gives per-text gradients.
         gates = jax.tree.map(lambda gate: jnp.repeat(gate[:, None], rows, axis=1), ones)
         gradient = jax.grad(
             lambda gates: task.held_out_sums(_gated(task, variables, gates), batch).loss
@@ -274,7 +274,7 @@ def _gradients(task: Task, variables: Variables, ones: Any, done: Done) -> tuple
 
 
 def _sums(task: Task, variables: Variables, models: list[Any], done: Done) -> TokenSums:
-    """Returns the sums over the split for all models, each with its gates."""
+    """Returns the token sums over the split for each model; a model is defined by its gates."""
     stacked = jax.tree.map(lambda *gates: jnp.stack(gates), *models)
 
     @jax.jit
@@ -287,13 +287,13 @@ def _sums(task: Task, variables: Variables, models: list[Any], done: Done) -> To
 
 
 def _decoded(task: Task) -> list[Any]:
-    """Returns the sentence pairs for BLEU; none if the task does not translate."""
+    """Returns the sentence pairs for BLEU, or an empty list if the task is not translation."""
     translates = isinstance(task, TranslationTask)
     return task.decoded_pairs(split_of(task), final=False) if translates else []
 
 
 def _bleus(task: Any, variables: Variables, models: list[Any], done: Done) -> list[float]:
-    """Returns BLEU of all models' greedy translations; none if the task does not translate."""
+    """Returns the BLEU of each model's greedy translations, or an empty list for other tasks."""
     pairs, bleus = _decoded(task), []
     for gates in models if pairs else ():
         group = jax.tree.map(lambda gate: gate[None], _gated(task, {}, gates))
@@ -310,10 +310,10 @@ def _bleus(task: Any, variables: Variables, models: list[Any], done: Done) -> li
 
 
 def build_figure(ranking: Ranking) -> Figure:
-    """Returns a row of maps per kind of attention.
+    """Returns a figure of heat maps, with a row per kind of attention and a column per measure.
 
-    All maps of a measure have one colour scale: red heads help the model, blue heads harm it. A few
-    heads matter more than all others, so colours follow the square root.
+    The maps of a measure share one colour scale: red heads help the model, and blue heads harm it.
+    The colour scale is a square root, because a few heads matter much more than the other heads.
     """
     heads, unit = ranking.heads, ranking.unit.split()[-1].removesuffix("s")
     by_kind = {kind: [head for head in heads if head.kind == kind] for kind in KINDS}
@@ -332,7 +332,7 @@ def build_figure(ranking: Ranking) -> Figure:
             mesh = _draw_map(axes, of_kind, name, largest, cell)
             axes.set_title(KINDS[kind].title, fontsize=8)
         column[-1].set_xlabel("head", fontsize=8)
-        # Ticks at the ends of the scale, at zero, and half-way between them by colour.
+        # Ticks are at the ends of the scale, at zero, and half-way between them in colour.
         ticks, title = largest * np.array([-1, -0.25, 0, 0.25, 1]), MEASURES[name].title
         place = {"location": "top", "shrink": 0.8, "aspect": 16, "pad": 0.02, "format": "{x:.2g}"}
         bar = plotting.add_colour_bar(mesh, ticks, title.format(unit=unit), ax=column, **place)
@@ -344,7 +344,7 @@ def build_figure(ranking: Ranking) -> Figure:
 
 
 def _draw_map(axes: Axes, heads: Sequence[HeadScores], name: str, largest: float, cell: float):
-    """Draws the heads of one kind of attention in a measure's colours, with numbers if they fit."""
+    """Draws one measure of an attention kind's heads as a heat map, with numbers if they fit."""
     measure = MEASURES[name]
     shape = max(head.layer for head in heads), max(head.head for head in heads)
     values = np.zeros(shape)

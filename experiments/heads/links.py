@@ -1,8 +1,8 @@
-"""Word links of cross-attention heads, their scores, and link files in the Pharaoh format.
+"""Alignment links from cross-attention heads, their scores, and link files in Pharaoh format.
 
-Such a file has one sentence pair per line, with links separated by blanks. A link is i-j, from
-source word i to target word j, both from zero; a possible (not sure) link is ipj or i?j. Words are
-the parts between blanks of the text as it is in its file.
+Each line of a link file has the links of one sentence pair, separated by blanks. A link i-j joins
+source word i and target word j, counted from zero. A possible (not sure) link is ipj or i?j. Words
+are the blank-separated parts of the unnormalised text.
 """
 
 import csv
@@ -27,11 +27,11 @@ from ..process.text_io import LINES_AT_ONCE
 LINK = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)
 NO_LINK = -1
 MEAN = "mean"
-PAIRS_AT_ONCE = LINES_AT_ONCE // 4  # pairs whose weights in all heads are in memory at once
+PAIRS_AT_ONCE = LINES_AT_ONCE // 4  # number of pairs whose weights are in memory at once
 
 
 class Head(NamedTuple):
-    """A head, or a mean of heads, with one of `alignment.ALIGNMENT_ROWS`."""
+    """An attention head or mean over heads, and a row type (a key of `ALIGNMENT_ROWS`)."""
 
     rows: str
     layer: int | None  # from one; None for the mean over all
@@ -39,7 +39,7 @@ class Head(NamedTuple):
 
     @property
     def indices(self) -> tuple[int, int]:
-        """Layer and number, from zero; -1 for the mean over all."""
+        """The zero-based layer and head number, which are -1 for the mean over all."""
         return (self.layer or 0) - 1, (self.number or 0) - 1
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Head(NamedTuple):
 
 
 class LinkScore(NamedTuple):
-    """The scores of a head, see `alignment.AlignmentScores`."""
+    """The alignment scores of a head; see `alignment.AlignmentScores`."""
 
     error_rate: float
     precision: float
@@ -55,29 +55,29 @@ class LinkScore(NamedTuple):
 
 
 class HeadLinks(NamedTuple):
-    """The links of all heads in sentence pairs.
+    """The alignment links that each head predicts for a list of sentence pairs.
 
-    Heads are in the order of `scores`: the heads of a layer, their mean, the mean of all layers.
+    The order for each row type is: each layer's heads and their mean, then the mean of all layers.
     """
 
     scores: dict[Head, LinkScore]
-    # For each pair, the source word that each head links each target word to, or NO_LINK; the first
-    # one if weights are equal.
+    # For each pair, the source word that each head links to each target word, or NO_LINK; of
+    # several source words with equal weights, the first one is linked.
     chosen: list[Int[np.ndarray, "N T"]]
 
     def best_links(self) -> list[list[tuple[int, int]]]:
-        """Returns the links of the best head in each pair."""
+        """Returns the alignment links of the best head for each pair."""
         number = list(self.scores).index(best_of(self.scores))
         return [links_of(chosen[number]) for chosen in self.chosen]
 
 
 def best_of(scores: dict[Head, LinkScore]) -> Head:
-    """Returns the single head with the lowest error rate, without means."""
+    """Returns the head with the lowest error rate; means over heads are excluded."""
     return min((head for head in scores if head.number), key=lambda head: scores[head].error_rate)
 
 
 def links_of(chosen: Int[np.ndarray, "T"]) -> list[tuple[int, int]]:
-    """Returns the links (i, j) of target words j, given their source words i or NO_LINK."""
+    """Returns the links (i, j), given the source word i or NO_LINK for each target word j."""
     return [(int(i), j) for j, i in enumerate(chosen) if i != NO_LINK]
 
 
@@ -88,7 +88,7 @@ def score_heads(
     gold: Sequence[alignment.GoldLinks],
     done: Callable[[int], None],
 ) -> HeadLinks:
-    """Returns the links that all heads make in the pairs, with their scores against `gold`."""
+    """Returns each head's alignment links for the pairs, scored against the gold links."""
     chosen, heads = [], []
 
     def links_by_head() -> Iterator[Float[np.ndarray, "N T S"]]:
@@ -118,7 +118,7 @@ def score_heads(
 def attended_words(
     translator: Translator, variables: Variables, pairs: Sequence[Pair], done: Callable[[int], None]
 ) -> Iterator[Float[np.ndarray, "rows layers H T S"]]:
-    """Yields the attention from target to source words of each pair, by `ALIGNMENT_ROWS`."""
+    """Yields each pair's attention from target to source words, for each row type."""
     for first in range(0, len(pairs), PAIRS_AT_ONCE):
         chunk = translator.read_pairs(pairs[first : first + PAIRS_AT_ONCE])
         sources, targets, *_ = zip(*map(canonical, chunk), strict=True)
@@ -126,7 +126,7 @@ def attended_words(
         written = translator.target_tokenizer.starts(targets)
         results: list[Any] = [None] * len(chunk)
         for i, weights in translator.cross_attention(variables, sources, targets, first + 1, done):
-            # The tokens that are cut off have no weights.
+            # Truncated tokens have no attention weights.
             rows, columns = weights.shape[2] - 1, weights.shape[3] - 1
             source = alignment.words_of_text(word_ends(chunk[i].source), read[i][:columns])
             target = alignment.words_of_text(word_ends(chunk[i].target), written[i][:rows])
@@ -150,7 +150,7 @@ def first_of(links: Float[np.ndarray, "*heads T S"]) -> Int[np.ndarray, "*heads 
 
 
 def write_csv(path: Path, scores: dict[Head, LinkScore]) -> None:
-    """Writes a table with a row for each head."""
+    """Writes the scores as a CSV file with a row for each head."""
     with whole_file(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("rows", "layer", "head", *LinkScore._fields))
@@ -159,7 +159,7 @@ def write_csv(path: Path, scores: dict[Head, LinkScore]) -> None:
 
 
 def read_csv(path: Path) -> dict[Head, LinkScore]:
-    """Returns the scores that `write_csv` wrote; UserError if the file is damaged."""
+    """Returns the scores that `write_csv` wrote; raises UserError if the file is damaged."""
     scores = {}
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -176,11 +176,11 @@ def read_csv(path: Path) -> dict[Head, LinkScore]:
 def read_links(
     path: Path, sizes: Sequence[tuple[int, int]], pairs: str
 ) -> list[alignment.GoldLinks]:
-    """Returns the links of each sentence pair in a file of the Pharaoh format.
+    """Returns the gold links of each sentence pair in a Pharaoh-format file.
 
     Args:
-      sizes: the numbers of words in the source and in the target of each pair.
-      pairs: the name of the pairs, for messages.
+      sizes: the numbers of source and target words of each pair.
+      pairs: the name of the sentence pairs, for error messages.
     """
     lines = list(read_lines(path))
     if len(lines) != len(sizes):
@@ -210,5 +210,5 @@ def read_links(
 
 
 def format_links(links: Iterable[tuple[int, int]]) -> str:
-    """Returns the line of a pair in a link file."""
+    """Returns the links of a pair as a line of a link file."""
     return " ".join(f"{i}-{j}" for i, j in sorted(links))

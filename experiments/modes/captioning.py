@@ -1,4 +1,4 @@
-"""The modes of captioners: `caption` and `attention`."""
+"""The `caption` and `attention` modes for captioning models."""
 
 import logging
 from collections.abc import Iterator
@@ -18,15 +18,15 @@ logger = logging.getLogger(__name__)
 
 @line_mode
 def caption(run: Run, lines: Lines) -> Iterator[str]:
-    """Yields a caption of the picture that each line names; a blank line stays blank.
+    """Yields a caption for the image file named in each line; a blank line stays blank.
 
-    If `decode.num_best` is over one, the format is that of `--mode=translate`.
+    If `decode.num_best` is greater than one, the format is that of `--mode=translate`.
     """
     return write_texts(run, "caption", lines)
 
 
 def attention(run: Run, options: Options) -> list[Path]:
-    """Draws all heads of all layers, and each word's attention on the picture; returns files."""
+    """Plots the attention of all heads, and of each word over the image; returns the files."""
     picture = needed_picture(options)
     trained = run.load_trained()
     maps = trained.predictor.attention(trained.variables, picture, options.translation)
@@ -36,7 +36,7 @@ def attention(run: Run, options: Options) -> list[Path]:
 
 
 def show(task: CaptionTask, variables: Variables, folder: Path) -> None:
-    """Prints a few captions of the test set, and draws the attention of the first one."""
+    """Prints captions for a few test images, and plots the attention for the first image."""
     name, maps = show_pairs(task, variables, folder, "picture", "caption")
     for file in draw_picture(maps, name, folder / "figures"):
         logger.info(f"wrote {file}")

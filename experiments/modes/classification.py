@@ -1,4 +1,4 @@
-"""The modes of classifiers: `classify` and `attention`."""
+"""The `classify` and `attention` modes for classifiers."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -21,17 +21,17 @@ from .translation import answer_lines
 
 logger = logging.getLogger(__name__)
 
-EXAMPLES = 6  # texts shown after training
-MAX_EXAMPLE_LENGTH = 90  # characters of such a text
-MAPPED = 500  # maximum number of texts in the map: t-SNE then takes seconds
+EXAMPLES = 6  # number of texts shown after training
+MAX_EXAMPLE_LENGTH = 90  # maximum number of characters shown per text
+MAPPED = 500  # maximum number of texts in the embedding map, for which t-SNE takes seconds
 
 
 @line_mode
 def classify(run: Run, lines: Lines) -> Iterator[str]:
     """Yields the most probable class of each line and its probability; a blank line stays blank.
 
-    If `decode.num_best` is over one, each line becomes up to that many lines, one per class,
-    `number<TAB>class<TAB>probability`, numbered from one.
+    If `decode.num_best` is greater than one, each input line yields up to that many output lines
+    `number<TAB>class<TAB>probability`, with the 1-based number of the input line.
     """
     count = run.config.decode.num_best
     for number, _, best in answer_lines(run, "classify", lines):
@@ -40,7 +40,7 @@ def classify(run: Run, lines: Lines) -> Iterator[str]:
 
 
 def attention(run: Run, options: Options) -> list[Path]:
-    """Draws the weights of attention pooling and all heads of all layers; returns the files."""
+    """Plots the attention pooling weights and the attention of all heads; returns the files."""
     sentence = options.needed_sentence("a classifier")
     Tagger(run.config.data, options.source_tag)
     trained = run.load_trained()
@@ -65,13 +65,13 @@ def attention(run: Run, options: Options) -> list[Path]:
 def draw_reading(
     classifier: ClassPredictor, variables: Variables, items: Sequence[Labelled], picture: Path
 ) -> list[Path]:
-    """Draws attention pooling weights by token; returns the figure, or none without pooling."""
+    """Plots the attention pooling weight of each token; returns [file], or [] without weights."""
     texts = [item.text for item in items]
     readings = classifier.reading(variables, texts)
     if not readings:
         return []
     from ..attention import class_figures
-    from ..display.plotting import save_figure  # matplotlib takes a third of a second
+    from ..display.plotting import save_figure  # importing matplotlib takes a third of a second
 
     predictions = classifier.predict(variables, texts)
     rows = [
@@ -82,10 +82,10 @@ def draw_reading(
 
 
 def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
-    """Prints a few texts of the test set with their classes, and draws the results."""
+    """Prints a few test texts with their true and predicted classes, and plots the results."""
     classifier = task.predictor
     examples = task.examples("test", EXAMPLES)
-    # A text that is blank to the tokenizer has no prediction.
+    # A text without tokens has no prediction.
     examples = [item for item in examples if not classifier.is_blank(item.text)]
     predictions = classifier.predict(variables, [item.text for item in examples])
     for item, best in zip(examples, predictions, strict=True):
@@ -103,7 +103,7 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
 
 
 def draw_results(task: ClassificationTask, variables: Variables, folder: Path) -> None:
-    """Draws the confusion matrix, ROC curves, the reliability diagram, and a map of test items."""
+    """Plots a confusion matrix, ROC curves, a reliability diagram, and a map of test embeddings."""
     from ..attention import class_figures
     from ..display.plotting import save_figure
 

@@ -1,4 +1,4 @@
-"""The mode `clean`: shows which pairs of a training text cleaning keeps and drops; no training."""
+"""The `clean` mode: shows which training pairs cleaning keeps and drops, without training."""
 
 import collections
 import contextlib
@@ -34,12 +34,12 @@ EXAMPLES, WIDTH = 3, 60  # examples per reason; characters per side
 
 
 def clean(run: Run) -> Iterator[Path]:
-    """Writes the training pairs that cleaning keeps and those that it drops, and prints a table.
+    """Writes files of the training pairs that cleaning keeps and drops, and prints a table.
 
-    In `folder`/cleaning, line n of kept.source.txt and kept.target.txt is a pair; dropped.tsv has
-    the columns reason, pair (its number, from one), source and target, with blanks for tabs.
-    If there are several corpora, each has a folder there, with sides as in its files. Files for
-    validation and test are checked and not changed; nothing is held out.
+    In `folder`/cleaning, line n of kept.source.txt and line n of kept.target.txt are a pair.
+    dropped.tsv has the columns reason, pair (1-based number), source and target; tabs in texts are
+    replaced by spaces. If there are several corpora, each has a subfolder, with the sides as in the
+    corpus files. Validation and test files are checked but not changed. Nothing is held out.
     """
     check_folder(run.folder)
     place, corpora = run.folder / CLEANING_FOLDER, corpora_of(run.config.data)
@@ -52,8 +52,8 @@ def clean(run: Run) -> Iterator[Path]:
 
 
 def _clean_pairs(data: ConfigDict, place: Path) -> list[Path]:
-    """Cleans the text of one corpus; returns the files written to `place`."""
-    rules = rules_of(data)  # refuses wrong keys before the text is read
+    """Cleans one corpus; returns the files written to `place`."""
+    rules = rules_of(data)  # rejects invalid keys before the text is read
     if data.source == "files":
         texts = named_files(data)
         for line in check_files(texts):
@@ -73,7 +73,7 @@ def _clean_pairs(data: ConfigDict, place: Path) -> list[Path]:
 
 
 def _write_pairs(pairs: Iterable[Pair], faults: bytes, place: Path) -> dict[str, list[Pair]]:
-    """Writes each kept or dropped pair to its file; returns each fault's first dropped pairs."""
+    """Writes kept and dropped pairs to files; returns the first dropped pairs for each fault."""
     examples: dict[str, list[Pair]] = collections.defaultdict(list)
     with contextlib.ExitStack() as files:
         sides = [files.enter_context(whole_file(place / name)) for name in KEPT]

@@ -1,4 +1,4 @@
-"""The modes `export` and `import`: runs in the formats of other programs."""
+"""The `export` and `import` modes: convert runs to or from the formats of other programs."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def export(run: Run, options: Options) -> list[Path]:
 
 
 def import_model(run: Run, options: Options) -> list[Path]:
-    """Imports the model in the folder `--input` as a run, the new folder `--output`."""
+    """Imports the model in the folder `--input` as a run in the new folder `--output`."""
     if not (options.input and options.output):
         raise UserError(
             "--mode=import needs --input, the folder of a model, and --output, the run to write"

@@ -1,6 +1,6 @@
-"""The mode `fetch`: downloads and checks the public corpus that a config names.
+"""The `fetch` mode: downloads and verifies the public corpus named in a config.
 
-`fetched.json` next to a corpus records its files, for later fetches.
+The file `fetched.json` next to a corpus records the corpus files for later fetches.
 """
 
 import collections
@@ -31,7 +31,7 @@ from transformer.runs.run import Run
 RECORD = "fetched.json"
 SHAPE = Each({"url": str, "files": Each(str)})
 BY_HAND = "put there by hand"  # recorded instead of the URL of a download
-TIMEOUT = (10.0, 30.0)  # seconds to connect, and between bytes
+TIMEOUT = (10.0, 30.0)  # timeouts in seconds for connecting and for reading
 BLOCK = 2**16  # bytes
 # Some servers reject the default user agent of Python's libraries.
 HEADERS = {
@@ -41,11 +41,11 @@ HEADERS = {
 TABS_AND_BREAKS = re.compile(r"[\t\r\n]+")
 ABOUT_TALKS = re.compile("<(url|talkid|keywords)>")
 TAGS = re.compile(r'</?(title|description|seg)( id="\d+")?>')
-pooch.get_logger().setLevel("WARNING")  # it explains its own interface
+pooch.get_logger().setLevel("WARNING")  # hides messages about pooch's own interface
 
 
 def fetch(run: Run) -> Iterator[Path]:
-    """Downloads the corpus that `data.fetch` names; yields its files."""
+    """Downloads the corpus named by `data.fetch`; yields its files."""
     settings = run.config.data
     if not settings.fetch:
         names = ", ".join(CATALOGUE)
@@ -62,7 +62,7 @@ def fetch(run: Run) -> Iterator[Path]:
 
 
 def _fetch_one(download: Download, place: Path) -> None:
-    """Creates the files of a download, unless they are there and unchanged."""
+    """Downloads and unpacks files, unless they already exist unchanged."""
     recorded = place / RECORD
     record = read_json(recorded, SHAPE, "delete it, and fetch again") if recorded.exists() else {}
     earlier = record.get(download.name)
@@ -89,7 +89,7 @@ def _fetch_one(download: Download, place: Path) -> None:
                 if url != BY_HAND:  # it may be the user's only copy
                     part.unlink()
                 raise
-        # Recorded first: a later command would take an unrecorded file for the user's own.
+        # Recorded first, since a later command would mistake an unrecorded file for the user's.
         entry = {"url": url, "files": _file_digests(outputs)}
         write_json(recorded, {**record, download.name: entry})
         for name, path in outputs.items():
@@ -102,7 +102,7 @@ def _file_digests(paths: dict[str, Path]) -> dict[str, str]:
 
 
 def _download(download: Download, part: Path) -> str:
-    """Downloads and checks a file; returns the URL that it came from."""
+    """Downloads and verifies a file; returns its URL, or BY_HAND if it was already there."""
     checksum = download.checksum or None
     if part.exists():
         if checksum and not pooch.hashes.hash_matches(part, checksum):
@@ -126,7 +126,7 @@ def _download(download: Download, part: Path) -> str:
 
 
 def _unpack(archive: Path, download: Download, folder: Path) -> None:
-    """Extracts the wanted files of an archive into a folder, under the corpus's names."""
+    """Extracts the files of a corpus from an archive into a folder, under their new names."""
     texts: dict[str, list[tuple[str, str, str]]] = collections.defaultdict(list)
     tables = {part: table for table, parts in download.classes.items() for part in parts}
     talks: dict[str, list[str]] = {part: [] for parts in download.talks.values() for part in parts}
@@ -148,7 +148,7 @@ def _unpack(archive: Path, download: Download, folder: Path) -> None:
                 missing.discard(parent)
     except Exception as error:  # libraries raise all kinds of errors for a damaged archive
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise  # an error of the disk
+            raise  # a disk error
         raise UserError(
             f"{archive} is a damaged archive ({error!r}): copy or download it again"
         ) from None
@@ -166,14 +166,14 @@ def _unpack(archive: Path, download: Download, folder: Path) -> None:
 
 
 def _archive_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yields the names and contents of an archive's files, without links."""
+    """Yields the name and the content of each file in an archive, except links."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
             for entry in packed.infolist():
                 with packed.open(entry) as stream:
                     yield str(PurePosixPath(entry.filename)), stream
         return
-    # Unpacked here, since tarfile does not verify gzip's checksum.
+    # Decompressed here, since tarfile does not verify gzip's checksum.
     with open_unpacked(archive) as stream:
         with tarfile.open(fileobj=stream, mode="r|") as packed:
             for info in packed:
@@ -184,7 +184,7 @@ def _archive_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _talk_lines(name: str, stream: IO[bytes]) -> list[str]:
-    """Returns the lines of TED talks, lowercased; from XML only segments, else also titles.
+    """Returns the lowercased segments of TED talks, including titles unless the file is XML.
 
     Source: fairseq's examples/translation/prepare-iwslt14.sh, which also tokenises them.
     """
@@ -195,7 +195,7 @@ def _talk_lines(name: str, stream: IO[bytes]) -> list[str]:
 
 
 def _write_table(path: Path, rows: list[tuple[str, str, str]]) -> None:
-    """Writes rows label<TAB>text, gzipped, shuffled in an order that depends only on the names."""
+    """Writes label<TAB>text rows to a gzip file, in a random order that depends on file names."""
     rows.sort(key=lambda row: row[:2])
     random.Random(0).shuffle(rows)
     with path.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
@@ -204,7 +204,7 @@ def _write_table(path: Path, rows: list[tuple[str, str, str]]) -> None:
 
 
 def _how_to_train(settings: ConfigDict, corpus: PublicCorpus) -> str:
-    """Returns a sentence with the flags that a config needs to read the corpus."""
+    """Returns a hint with the flags that are needed to train on the corpus."""
     flags = [
         f"--config.data.{key}={shlex.quote(value)}"
         for key, value in corpus.settings.items()

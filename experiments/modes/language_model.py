@@ -1,4 +1,4 @@
-"""The modes of language models: `generate` and `attention`; `score` is in `translation`."""
+"""The `generate` and `attention` modes for language models; `score` is in `translation`."""
 
 import logging
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from .translation import answer_lines
 
 logger = logging.getLogger(__name__)
 
-DRAWN = 32  # tokens of a text with attention drawn after training
+DRAWN = 32  # number of tokens in the attention plots after training
 
 
 def generate(run: Run, options: Options) -> None:
-    """Writes a continuation of the prompt, or of each line of --input."""
+    """Writes a continuation of --prompt, or of each line of --input."""
     if options.prompt is None:
         return generate_lines(run, options)
     if options.input is not None:
@@ -34,9 +34,9 @@ def generate(run: Run, options: Options) -> None:
 def generate_lines(run: Run, lines: Lines) -> Iterator[str]:
     """Yields each line with its continuation.
 
-    Line breaks in a text are written as `\\n` and `\\r`, so that it stays on one line. If
-    `decode.num_best` is over one, each line becomes that many lines, `number<TAB>text`, numbered
-    from one; those of a beam search, best first, have a score between the two.
+    Line breaks in a text are escaped as `\\n` and `\\r`. If `decode.num_best` is greater than one,
+    each input line yields that many output lines `number<TAB>text` with the 1-based number of the
+    input line. Beam search yields `number<TAB>score<TAB>text`, best first.
     """
     count = run.config.decode.num_best
     for number, _, best in answer_lines(run, "generate", lines):
@@ -47,7 +47,7 @@ def generate_lines(run: Run, lines: Lines) -> Iterator[str]:
 
 
 def generate_one(run: Run, prompt: str, output: TextIO) -> None:
-    """Writes a prompt and its continuation, token by token or, after a beam search, at once."""
+    """Writes a prompt and its continuation, streamed unless beam search or n-best is used."""
     trained = run.load_trained()
     if run.config.decode.search == "beam" or run.config.decode.num_best > 1:
         [best] = trained.predictor.write(trained.variables, [prompt])
@@ -60,7 +60,7 @@ def generate_one(run: Run, prompt: str, output: TextIO) -> None:
 
 
 def attention(run: Run, options: Options) -> list[Path]:
-    """Draws all heads of all layers for a text; returns the pictures and their explorer."""
+    """Plots the attention of all heads for a text; returns the figures and the explorer."""
     sentence = options.needed_sentence("a language model")
     Tagger(run.config.data, options.source_tag)
     trained = run.load_trained()
@@ -70,11 +70,11 @@ def attention(run: Run, options: Options) -> list[Path]:
 
 
 def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
-    """Prints a text that the model generates, and draws the attention over its start."""
+    """Prints a generated sample, and plots the attention over the sample's first tokens."""
     generator = task.predictor
     text = "".join(generator.stream(variables, ""))
     logger.info(f"it writes:\n\n{text}\n")
-    # Leaves room for bos, and for text that has more tokens when it is encoded again.
+    # Leaves room for BOS, and for extra tokens when the decoded text is encoded again.
     start = generator.tokenizer.encode([text])[0][: min(DRAWN, generator.context - 2)]
     if not start:
         return

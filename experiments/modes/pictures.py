@@ -1,4 +1,4 @@
-"""The modes of picture models: `attention`; `classify` is in `classification`."""
+"""The `attention` mode for image models; the `classify` mode is in `classification`."""
 
 import logging
 from pathlib import Path
@@ -14,11 +14,11 @@ from .classification import draw_results
 
 logger = logging.getLogger(__name__)
 
-EXAMPLES = 6  # pictures shown after training
+EXAMPLES = 6  # number of images shown after training
 
 
 def attention(run: Run, options: Options) -> list[Path]:
-    """Draws all heads of all layers over a picture and its question; returns the files."""
+    """Plots the attention of all heads over an image and its question; returns the files."""
     picture = needed_picture(options)
     if options.translation is not None:
         raise UserError("--translation is for translators and captioners: leave it out")
@@ -44,12 +44,12 @@ def needed_picture(options: Options) -> str:
 
 
 def draw_picture(maps: Attention, title: str, place: Path) -> list[Path]:
-    """Draws the attention of class token and words over the picture; returns the files."""
+    """Plots the attention of the class token and of words over the image; returns the files."""
     from ..attention.heat_maps import heads_figure, words_figure, words_of
     from ..display.plotting import save_figure
 
     figures = {}
-    if not maps.target_tokens:  # otherwise, no class is read off the class token
+    if not maps.target_tokens:  # otherwise, the class token predicts no class
         figures["over_picture"] = heads_figure(maps, title)
     if words_of(maps)[0]:
         figures["words_over_picture"] = words_figure(maps, title)
@@ -57,7 +57,7 @@ def draw_picture(maps: Attention, title: str, place: Path) -> list[Path]:
 
 
 def show(task: PictureTask, variables: Variables, folder: Path) -> None:
-    """Prints a few test questions with their answers, and draws the results."""
+    """Prints predictions for a few test images, and plots the results."""
     classifier, items = task.predictor, task.items("test")
     numbers = task.spread("test", EXAMPLES)
     probabilities = classifier.probabilities(variables, [items[i] for i in numbers])

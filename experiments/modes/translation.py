@@ -1,4 +1,4 @@
-"""The modes of translators: `translate`, `score`, `attention` and `align`."""
+"""The `translate`, `score` and `attention` modes for translation models."""
 
 import itertools
 import logging
@@ -21,22 +21,22 @@ from ..process.text_io import Lines, join_lines, line_mode, two_columns
 logger = logging.getLogger(__name__)
 
 BLANK_PAIR = "", ""  # for a blank line
-EXAMPLES = 5  # translations shown after training; the first one has heat maps
+EXAMPLES = 5  # number of translations shown after training; the first has heat maps
 
 
 @line_mode
 def translate(run: Run, lines: Lines) -> Iterator[str]:
     """Yields the translation of each line; a blank line stays blank.
 
-    If `decode.num_best` is over one, each line becomes that many lines of
-    `number<TAB>score<TAB>text`, numbered from one. A line with several sentences is split, see
-    `segments.Segmenter`. Line breaks in a translation are written as blanks.
+    If `decode.num_best` is greater than one, each input line yields that many output lines
+    `number<TAB>score<TAB>text` with the 1-based number of the input line. Lines with several
+    sentences are split by `segments.Segmenter`. Line breaks in a translation become spaces.
     """
     return write_texts(run, "translate", lines)
 
 
 def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, Any]]:
-    """Yields the number, the content and an operation's results for each line."""
+    """Yields (1-based number, content, an operation's results) for each line."""
     operation, count = LoadedRun(run).operation(name), run.config.decode.num_best
 
     def parse(line: str, number: int) -> Any:
@@ -52,7 +52,7 @@ def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, 
 
 
 def write_texts(run: Run, name: str, lines: Lines) -> Iterator[str]:
-    """Yields the output lines of an operation for each line, see `translate`."""
+    """Yields the output lines of an operation, in the format of `translate`."""
     count = run.config.decode.num_best
     for number, _, best in answer_lines(run, name, lines):
         for each in best:
@@ -62,17 +62,17 @@ def write_texts(run: Run, name: str, lines: Lines) -> Iterator[str]:
 
 @line_mode
 def score(run: Run, lines: Lines) -> Iterator[str]:
-    """Yields the log-probability in nats and the tokens of each line, or of `source<TAB>target`.
+    """Yields the log-probability in nats and the number of tokens of each line.
 
-    For a pair, both are those of the target. They include the end-of-text token if the model was
-    trained with it. In a file of pairs, a blank line stays blank.
+    For a pair `source<TAB>target`, both numbers are for the target. They include the end-of-text
+    token if the model was trained with it. In a file of pairs, a blank line stays blank.
     """
     for _, pair, [score] in answer_lines(run, "score", lines):
         yield f"{score.log_prob:.4f}\t{score.tokens}" if pair is not BLANK_PAIR else ""
 
 
 def attention(run: Run, options: Options) -> list[Path]:
-    """Draws all heads of all layers for a sentence; returns the pictures and their explorer."""
+    """Plots the attention of all heads for a sentence; returns the figures and the explorer."""
     source = Tagger(run.config.data, options.source_tag)(options.needed_sentence(), "--sentence")
     trained = run.load_trained()
     translator = trained.predictor
@@ -84,14 +84,14 @@ def attention(run: Run, options: Options) -> list[Path]:
 
 
 def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
-    """Prints a few translations of the test set, and draws the attention of the first one."""
+    """Prints translations of a few test sentences, and plots the attention for the first one."""
     show_pairs(task, variables, folder, "source", "translation")
 
 
 def show_pairs(
     task: TranslationTask, variables: Variables, folder: Path, source: str, output: str
 ) -> tuple[str, Attention]:
-    """Does the same as `show`, with names for both sides; returns a source and its attention."""
+    """Implements `show`, with names for both sides; returns the first source and its attention."""
     pairs = task.examples("test", EXAMPLES)
     sources = [pair.source for pair in pairs]
     for pair, best in zip(pairs, task.predictor.translate(variables, sources), strict=True):

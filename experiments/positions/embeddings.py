@@ -1,4 +1,4 @@
-"""The mode `embeddings`: maps and nearest neighbours of token embeddings."""
+"""The `embeddings` mode: maps and nearest neighbours of token embeddings."""
 
 import logging
 import re
@@ -27,9 +27,9 @@ from ..process.text_io import print_table
 
 logger = logging.getLogger(__name__)
 
-NEIGHBOURS = 10  # of a token, printed and shown
-MAX_TOKENS = 12_000  # maximum number of tokens for t-SNE: it takes about a minute
-MAP_STEPS = 2**16 - 1  # steps along the longer side of the page's map
+NEIGHBOURS = 10  # number of nearest neighbours that are printed and shown
+MAX_TOKENS = 12_000  # maximum number of tokens for t-SNE, which takes about a minute
+MAP_STEPS = 2**16 - 1  # largest integer coordinate in the page's maps
 # Name and colour of each kind of token.
 TOKEN_GROUPS = {
     "begins a word": COLOURS[0],
@@ -39,24 +39,24 @@ TOKEN_GROUPS = {
 }
 WORD, WITHIN, SIGNS, SPECIAL = range(len(TOKEN_GROUPS))
 WIDTH, MIN_HEIGHT, MAX_HEIGHT = 7.0, 2.5, 7.5  # inches
-FONT = 5.5  # points, size of names
-OFFSET, GAP = 2.5, 1.0  # points: from a mark to its name, and between names
-CANDIDATES, MAX_NAMES = 3000, 350  # tokens that may be named; maximum number of readable names
+FONT = 5.5  # points: font size of token names
+OFFSET, GAP = 2.5, 1.0  # points: from a marker to its name, and between names
+CANDIDATES, MAX_NAMES = 3000, 350  # tokens considered for names; maximum number of names
 
 
 class Map(NamedTuple):
-    """Positions of a table's first tokens in the plane."""
+    """A two-dimensional map of the first tokens in an embedding table."""
 
     method: str  # "tsne" or "pca"
-    points: Float[np.ndarray, "N 2"]  # by token id
+    points: Float[np.ndarray, "N 2"]  # indexed by token id
     title: str
 
 
 def embeddings(run: Run, options: Options) -> Iterator[Path]:
-    """Draws maps of a model's token embeddings, by t-SNE and PCA; yields files as they are made.
+    """Draws t-SNE and PCA maps of a model's token embeddings; yields each file once it is written.
 
-    These are figures, a page to search and zoom, and the arrays behind both. With `options.token`,
-    nothing is drawn: it prints the nearest neighbours of the token, or of a sum of tokens.
+    The files are figures, a page with search and zoom, and the arrays that they show. If
+    `options.token` is a token or a sum of tokens, its nearest neighbours are printed instead.
     """
     trained = run.load_trained()
     tables = trained.predictor.token_tables(trained.variables)
@@ -104,9 +104,9 @@ def embeddings(run: Run, options: Options) -> Iterator[Path]:
 
 
 def make_maps(name: str, vectors: Float[np.ndarray, "V D"]) -> Iterator[Map]:
-    """Yields the maps of a table: t-SNE of up to MAX_TOKENS tokens, and PCA of all.
+    """Yields the maps of a table: t-SNE of up to MAX_TOKENS tokens, and PCA of all tokens.
 
-    t-SNE uses unit vectors, so that tokens with a high cosine are near each other.
+    t-SNE uses unit-norm vectors, so tokens with a high cosine similarity are close together.
     """
     count, table = len(vectors), spoken(name)
     some = f"{count:,}" if count <= MAX_TOKENS else f"the first {MAX_TOKENS:,} of {count:,}"
@@ -120,7 +120,7 @@ def make_maps(name: str, vectors: Float[np.ndarray, "V D"]) -> Iterator[Map]:
 
 
 def spoken(name: str) -> str:
-    """Returns a table's name as text: "Source, target and output embeddings"."""
+    """Returns a table's display name, such as "Source, target and output embeddings"."""
     *others, last = name.split("_")
     listed = f"{', '.join(others)} and {last}" if others else last
     return f"{listed.capitalize()} embeddings"
@@ -131,17 +131,17 @@ def printed(piece: str) -> str:
     return visible(piece, frozenset(piece))
 
 
-# -- one token, or a sum
+# -- neighbours of a token or of a sum
 
 
 def neighbour_tables(tables: Mapping[str, TokenTable], question: str) -> list[Table]:
-    """Returns the nearest tokens to a sum in each table; UserError if no table has all its tokens.
+    """Returns the nearest neighbours of a token, or of a sum of tokens, in each embedding table.
 
-    The sum is of unit vectors. Its own tokens are left out, since one of them is nearly always
-    nearest.
+    The sum is over unit-norm vectors. The tokens of the sum are excluded, since one of them is
+    nearly always the nearest. Raises UserError if no embedding table has all tokens of the sum.
 
     Args:
-      question: a token, or several joined by " + " and " - ": "king - man + woman".
+      question: a token, or several joined by " + " and " - ", such as "king - man + woman".
 
     Source: Mikolov et al. 2013, "Linguistic Regularities in Continuous Space Word Representations".
     """
@@ -174,16 +174,16 @@ def neighbour_tables(tables: Mapping[str, TokenTable], question: str) -> list[Ta
 
 
 def find_token(tokenizer: Tokenizer, token: str) -> int:
-    """Returns the id of a token, or of a one-token word: `house` is `▁house` or else `house`.
+    """Returns the id of a token or one-token word: for `house`, it is `▁house` if it exists.
 
-    If there is none, a UserError lists the word's subwords.
+    Raises UserError, with a list of the word's subwords, if there is no such token.
     """
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     ids = {piece: number for number, piece in enumerate(pieces)}
     for spelling in (f"▁{token}", token):
         if token and spelling in ids:
             return ids[spelling]
-    parts = tokenizer.encode([token])[0]  # encoding may lowercase it
+    parts = tokenizer.encode([token])[0]  # encoding may lowercase the token
     if len(parts) == 1 and parts != [UNK_ID]:
         return parts[0]
     names = [printed(pieces[part]) for part in parts if pieces[part] not in ("▁", "<unk>")]
@@ -195,7 +195,7 @@ def find_token(tokenizer: Tokenizer, token: str) -> int:
 
 
 def token_kinds(pieces: Sequence[str]) -> UInt8[np.ndarray, "V"]:
-    """Returns each token's index in TOKEN_GROUPS, by its text or, for special tokens, its id."""
+    """Returns each token's index in TOKEN_GROUPS, from its text or, for special tokens, its id."""
     kinds = [
         SIGNS if not any(map(str.isalpha, piece)) else WORD if piece[0] == "▁" else WITHIN
         for piece in pieces
@@ -206,10 +206,10 @@ def token_kinds(pieces: Sequence[str]) -> UInt8[np.ndarray, "V"]:
 
 
 def map_figure(drawn: Map, pieces: Sequence[str]) -> Figure:
-    """Returns a figure with a mark per token in its group's style, and names without overlap.
+    """Returns a scatter plot of tokens, styled by group, with names that do not overlap.
 
-    Names go to low ids first: the most frequent tokens, or the earliest merges. Byte tokens, which
-    have lower ids but are rare, are not named.
+    Tokens with low ids are named first: the most frequent tokens, or the earliest merges. Byte
+    tokens have even lower ids, but are not named because they are rare.
     """
     points, pieces = drawn.points, pieces[: len(drawn.points)]
     across, upwards = np.ptp(points, axis=0)
@@ -231,9 +231,9 @@ def map_figure(drawn: Map, pieces: Sequence[str]) -> Figure:
 
 
 def _name_tokens(axes: Axes, points: np.ndarray, pieces: Sequence[str]) -> None:
-    """Writes names next to their marks, in order, if there is room for them."""
+    """Writes token names next to their markers, in order, wherever there is enough space."""
     names, style = labels_of(pieces, FONT)
-    # All in inches.
+    # All lengths are in inches.
     offset, gap, height = (size / 72 for size in (OFFSET, GAP, FONT * LINE_HEIGHT))
     places = axes.transData.transform(points) / DOTS_PER_INCH
     left, bottom, right, top = np.divide(axes.bbox.extents, DOTS_PER_INCH)

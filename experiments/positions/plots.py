@@ -1,12 +1,12 @@
-"""The mode `positions`: figures of every positional encoding, and phasors as a GIF and a page.
+"""The `positions` mode: figures of every positional encoding, and phasors as a GIF and a page.
 
-All numbers come from the hooks of the classes in `transformer.model.positions`, so an encoding that
-is added to their REGISTRY has figures as well.
+All values are computed by the hooks of the classes in `transformer.model.positions`. Encodings
+that are added to the REGISTRY of that package are plotted automatically.
 
 Rotating phasors explain the heat map of sinusoids. Two dimensions that are the sine and the cosine
-of one angle are a point on a circle. From one position to the next, a hand from the centre to that
-point rotates by a fixed angle: one radian for the first pair, less for each next one. The order of
-dimensions is found from the encoding itself.
+of an angle define a point on a circle. The hand from the centre to this point rotates by a fixed
+angle per position: one radian for the first pair of dimensions, and less for each later pair. The
+pairing of the dimensions is determined from the encoding itself.
 """
 
 import io
@@ -45,22 +45,22 @@ POSITION, DIMENSION = "position, from 0", "dimension, from 0"
 DISTANCE = "distance, key minus query (tokens)"
 OFFSET = 5  # tokens
 ROTATION_SIZE = 7.0, 7.2  # inches
-SHOWN_WIDTH = 16  # dimensions of the drawn matrices, few enough to see each cell
+SHOWN_WIDTH = 16  # side of the drawn matrices, small enough to see each cell
 EPSILON = float(np.finfo(np.float32).eps)
-# Dimensions of phasors: few enough to see each hand and each cell. Frequencies span the same range
-# as in a wider model, which has more of them.
+# Phasors have few dimensions, so that each hand and cell is visible. Their frequencies span the
+# same range as in a wider model, which has more frequencies.
 PHASOR_WIDTH, PHASOR_POSITIONS = 16, 48
 POSITIONS_PER_SECOND = 4
 GIF_INCHES, GIF_DOTS, PALETTE = (6.4, 4.0), 100, 64  # PALETTE: colours per frame
 ON_CIRCLE = 1e-4  # tolerance for rounding errors
-SHADES = 33  # of the colour map: odd, so that zero has its own shade
+SHADES = 33  # number of colours; odd, so that zero has its own colour
 
 
 def positions(run: Run) -> Iterator[Path]:
-    """Draws every encoding at the sizes of this model; yields the files.
+    """Plots each positional encoding at the dimensions of the run's model; yields file paths.
 
-    Encodings of the run's model are drawn with its trained parameters if there is a checkpoint; all
-    others with initial ones.
+    The encodings that the model uses have their trained parameters if there is a checkpoint. All
+    other encodings have initial parameters.
     """
     run.check_same()
     trained = run.load_trained() if (run.folder / CHECKPOINTS).is_dir() else None
@@ -84,7 +84,7 @@ def positions(run: Run) -> Iterator[Path]:
 
 
 def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Path]:
-    """Draws encodings to `<folder>/<name>_<hook>[_<place>].png`; yields the files."""
+    """Plots encodings to `<folder>/<name>_<hook>[_<place>].png`; yields the paths."""
     for encoding in encodings:
         for hook in encoding.hooks:
             parts = filter(None, (encoding.name, hook, re.sub(r"\W+", "_", encoding.place)))
@@ -95,7 +95,7 @@ def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Pa
 
 
 def added_figure(encoding: Encoding, count: int) -> Figure:
-    """Draws the vectors added to embeddings, position by dimension, and their dot products."""
+    """Plots the vectors that are added to the embeddings, and dot products of these vectors."""
     figure, top, left, right = _three_panels(encoding)
     table = encoding.table(count)
     _draw_matrix(top, table, aspect="auto")
@@ -108,7 +108,7 @@ def added_figure(encoding: Encoding, count: int) -> Figure:
 
 
 def rotated_figure(encoding: Encoding, count: int) -> Figure:
-    """Draws a query of ones rotated at each position, and its products with the same key."""
+    """Plots an all-ones vector rotated to each position, and dot products between positions."""
     figure, top, left, right = _three_panels(encoding)
     width = encoding.config.head_width
     rotated = encoding.rotated(np.ones((1, width)), count)[0]
@@ -123,7 +123,7 @@ def rotated_figure(encoding: Encoding, count: int) -> Figure:
 
 
 def bias_figure(encoding: Encoding, count: int) -> Figure:
-    """Draws the biases of scores: by distance for each head, and as a matrix for one head."""
+    """Plots each head's attention biases against distance, and the first head's as a matrix."""
     biases = encoding.bias(count)
     figure = _captioned(encoding, 3.4)
     left, right = figure.subplots(1, 2)
@@ -140,7 +140,7 @@ def bias_figure(encoding: Encoding, count: int) -> Figure:
 
 
 def vectors_figure(encoding: Encoding, count: int, hook: str) -> Figure:
-    """Draws the vectors by distance: `score` compares queries with them, `value_bias` adds them."""
+    """Plots the vectors of a `score` or `value_bias` hook, their dot products, and their norms."""
     figure, top, left, right = _three_panels(encoding)
     distances, vectors = encoding.vectors(hook, count)
     use = {"score": "is added to the key for the score", "value_bias": "is added to the value"}
@@ -164,7 +164,7 @@ FIGURES = {
 
 
 def by_distance(matrix: Real[np.ndarray, "L L"]) -> Real[np.ndarray, "4 N"]:
-    """Returns the distances (column minus row), and mean, minimum and maximum of each diagonal."""
+    """Returns the distance (column minus row), mean, minimum and maximum of each diagonal."""
     distances = np.arange(1 - len(matrix), len(matrix))
     lines = [np.diagonal(matrix, distance) for distance in distances]
     return np.array([distances, *([f(line) for line in lines] for f in (np.mean, np.min, np.max))])
@@ -173,7 +173,7 @@ def by_distance(matrix: Real[np.ndarray, "L L"]) -> Real[np.ndarray, "4 N"]:
 def _draw_matrix(
     axes: Axes, matrix: np.ndarray, extent: tuple | None = None, aspect: str = "equal"
 ) -> None:
-    """Draws a matrix in signed colours, with a colour bar."""
+    """Plots a matrix with a diverging colour map and a colour bar."""
     limit = float(np.nanmax(np.abs(matrix))) or 1.0
     style = {"vmin": -limit, "vmax": limit, "aspect": aspect, "extent": extent}
     image = plotting.heat_map(axes, matrix, cmap=plotting.SIGNED, **style)
@@ -183,35 +183,32 @@ def _draw_matrix(
 
 
 def _draw_products(left: Axes, right: Axes, products: Real[np.ndarray, "L L"]) -> None:
-    """Draws products of all pairs of positions as a matrix, and mean and range by distance."""
+    """Plots dot products between positions as a matrix, and their mean and range by distance."""
     _draw_matrix(left, products)
     _, mean, low, high = by_distance(products)[:, len(products) - 1 :]  # keys after the query
-    right.fill_between(range(len(mean)), low, high, color=plotting.COLOURS[0], alpha=0.25, lw=0)
-    right.plot(mean, color=plotting.COLOURS[0])
+    plotting.curve(right, range(len(mean)), mean, (low, high), color=plotting.COLOURS[0])
     right.set_title("mean over positions, and range")
-    plotting.light_grid(right)
 
 
 def _draw_curves(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
-    """Draws a curve per head, distinguished by lightness and dashes."""
+    """Plots one curve per head, with different lightness and line styles."""
     colours = plotting.layer_colours(len(curves))
     for head, curve in enumerate(curves):
         style = {"color": colours[head], "linestyle": LINE_STYLES[head % len(LINE_STYLES)]}
-        axes.plot(x, curve, linewidth=1.3, label=f"head {head + 1}", **style)
+        plotting.curve(axes, x, curve, label=f"head {head + 1}", **style)
     if len(curves) > 1:
         axes.legend(**plotting.LEGEND, loc="center left", bbox_to_anchor=(1, 0.5))
-    plotting.light_grid(axes)
 
 
 def _three_panels(encoding: Encoding) -> tuple[Figure, Axes, Axes, Axes]:
-    """Returns a captioned figure with a wide panel above two."""
+    """Returns a captioned figure with one wide subplot above two smaller subplots."""
     figure = _captioned(encoding, 6.4)
     axes = figure.subplot_mosaic([["top", "top"], ["left", "right"]], height_ratios=[1.15, 1])
     return figure, axes["top"], axes["left"], axes["right"]
 
 
 def _captioned(encoding: Encoding, height: float) -> Figure:
-    """Returns a figure titled by the encoding, its place and the origin of its numbers."""
+    """Returns a figure titled with the encoding, its place and the origin of its parameters."""
     figure = plotting.new_figure(WIDTH, height)
     origin = ", ".join(filter(None, (encoding.place, encoding.origin)))
     name = f"{encoding.name} ({origin})" if origin else encoding.name
@@ -225,7 +222,7 @@ def _captioned(encoding: Encoding, height: float) -> Figure:
 def draw_rotation(
     tables: Mapping[str, Float[np.ndarray, "L D"]], offset: int, picture: Path
 ) -> Path:
-    """Draws M_k for both PAIRS, and the errors; returns `picture`."""
+    """Plots the matrix M_k for both PAIRS, and each table's `offset_errors`; returns `picture`."""
     errors = {
         name: {pairs: offset_errors(table, pairs, offset) for pairs in PAIRS}
         for name, table in tables.items()
@@ -248,12 +245,11 @@ def draw_rotation(
         for (pairs, largest), style in zip(by_pairs.items(), ("-", "--"), strict=True):
             colour, label = plotting.look(number)["color"], f"{name}, pairs {pairs}"
             axes.plot(largest / EPSILON, color=colour, linestyle=style, label=label)
-    angle = {"color": "0.3", "linestyle": ":", "label": f"eps times the angle, p + {offset}"}
-    axes.plot(np.arange(len(largest)) + offset, **angle)
+    angle = np.arange(len(largest)) + offset  # times eps: its rounding error
+    plotting.curve(axes, angle - offset, angle, color="0.3", ls=":", label=f"angle, p + {offset}")
     axes.set_yscale("log")
     axes.set(xlabel="position p, from 0", ylabel="largest error (eps of float32)")
     axes.legend(**plotting.LEGEND, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
-    plotting.light_grid(axes)
     return plotting.save_figure(figure, picture)
 
 
@@ -261,15 +257,15 @@ def draw_rotation(
 
 
 class Phasors(NamedTuple):
-    """An encoding of circles: its vectors at positions from zero, and a hand for each circle."""
+    """An encoding that consists of circles: its vectors by position, and a hand for each circle."""
 
     name: str
     table: Float[np.ndarray, "L D"]
-    hands: list[tuple[int, int]]  # dimensions (sine, cosine), fastest first
+    hands: list[tuple[int, int]]  # dimensions (sine, cosine), fastest rotation first
 
 
 def phasors_of(config: ModelConfig) -> list[Phasors]:
-    """Returns the encodings in REGISTRY that add only circles, at PHASOR_WIDTH dimensions."""
+    """Returns additive encodings that consist of circles, with PHASOR_WIDTH dimensions."""
     sizes = {"d_model": PHASOR_WIDTH, "max_length": max(PHASOR_POSITIONS, config.max_length)}
     sizes |= {"num_heads": 1, "num_kv_heads": 0, "head_size": 0}
     drawn = []
@@ -283,7 +279,7 @@ def phasors_of(config: ModelConfig) -> list[Phasors]:
 
 
 def hands_of(table: Float[np.ndarray, "L D"]) -> list[tuple[int, int]]:
-    """Returns the pairs in PAIRS that all are points on a unit circle, or an empty list."""
+    """Returns the first of PAIRS that puts all points on a unit circle, or an empty list."""
     for pairs in PAIRS.values():
         hands = pairs(table.shape[1])
         if np.allclose(np.square(table[:, hands]).sum(axis=-1), 1, rtol=0, atol=ON_CIRCLE):
@@ -292,7 +288,7 @@ def hands_of(table: Float[np.ndarray, "L D"]) -> list[tuple[int, int]]:
 
 
 def draw_gif(phasor: Phasors, picture: Path) -> Path:
-    """Writes a GIF of the hands, with a frame per position; returns `picture`."""
+    """Writes an animated GIF of the hands, with a frame per position; returns `picture`."""
     _, table, hands = phasor
     figure, frames = plotting.new_figure(*GIF_INCHES, layout=None), []
     figure.set_dpi(GIF_DOTS)
@@ -325,7 +321,7 @@ def draw_gif(phasor: Phasors, picture: Path) -> Path:
 
 
 def write_phasors(drawn: Sequence[Phasors], page: Path) -> Path:
-    """Writes a page of the hands, with a slider over positions; returns `page`."""
+    """Writes a page that shows the hands, with a slider for the position; returns `page`."""
     encodings = [{**phasor._asdict(), "table": encode_array(phasor.table)} for phasor in drawn]
     shades = map(to_hex, matplotlib.colormaps[plotting.SIGNED](np.linspace(0, 1, SHADES)))
     return write_page(
@@ -339,7 +335,7 @@ def write_phasors(drawn: Sequence[Phasors], page: Path) -> Path:
 
 
 def _draw_hand(figure: Figure, strip: Axes, number: int, hand: tuple[int, int]) -> Line2D:
-    """Draws a circle above the strip, linked to its two cells; returns its hand."""
+    """Draws a hand's circle, with lines to the hand's two cells of the strip; returns the hand."""
     box = strip.get_position()
     width = 2 * box.width / PHASOR_WIDTH
     axes = figure.add_axes((box.x0 + number * width, 0.73, width, 0.2), aspect="equal")

@@ -1,4 +1,4 @@
-"""The effects of positional encodings as numbers, computed with the model's own classes."""
+"""Computes the effects of positional encodings with the classes that the model uses."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ from transformer.runs.run import TrainedRun
 logger = logging.getLogger(__name__)
 
 AS_INITIALISED = "as initialised"
-PAIRS = {  # (sine, cosine) dimensions that rotate together, at a width
+PAIRS = {  # (sine, cosine) dimensions that rotate together, given their total number
     "2i and 2i + 1": lambda width: np.arange(width).reshape(-1, 2),
     "i and i + D/2": lambda width: np.arange(width).reshape(2, -1).T,
 }
@@ -33,14 +33,14 @@ PAIRS = {  # (sine, cosine) dimensions that rotate together, at a width
 
 @dataclasses.dataclass(frozen=True)
 class Encoding:
-    """A positional encoding at one place of a model."""
+    """A positional encoding at one place in a model."""
 
     name: str  # a key of REGISTRY
     config: ModelConfig
-    params: Mapping[str, Any]  # at this place
-    origin: str = ""  # of the parameters, if there are any
+    params: Mapping[str, Any]  # the parameters at this place
+    origin: str = ""  # origin of the parameters, or '' if there are none
     place: str = ""  # such as "decoder layer 1"; '' if all places are equal
-    past_only: bool = False  # whether a query sees only keys before it, as in a decoder
+    past_only: bool = False  # whether attention is causal, as in a decoder
 
     @property
     def hooks(self) -> list[str]:
@@ -48,15 +48,15 @@ class Encoding:
         return [hook for hook in (*STACK_HOOKS, *LAYER_HOOKS) if acts_in(self.name, [hook])]
 
     def table(self, count: int) -> Real[np.ndarray, "L D"]:
-        """Returns the vectors added to embeddings, at positions from zero."""
+        """Returns the vectors that are added to the embeddings at positions 0 to `count - 1`."""
         return self._call("add", jnp.zeros((1, count, self.config.d_model)), jnp.arange(count))[0]
 
     def bias(self, count: int) -> Real[np.ndarray, "H L L"]:
-        """Returns the biases added to the scores of queries (rows) and keys (columns)."""
+        """Returns the biases that are added to the scores of queries (rows) and keys (columns)."""
         return self._call("bias", jnp.arange(count), jnp.arange(count))
 
     def rotated(self, vectors: Real[np.ndarray, "N K"], count: int) -> Real[np.ndarray, "N L K"]:
-        """Returns queries or keys of the first head, rotated at each position."""
+        """Returns the first head's queries or keys, with the rotation of each position applied."""
         shape = (len(vectors), count, self.config.num_heads, self.config.head_width)
         heads = jnp.broadcast_to(jnp.asarray(vectors, jnp.float32)[:, None, None], shape)
         return self._call("rotate", heads, jnp.arange(count))[:, :, 0]
@@ -64,16 +64,16 @@ class Encoding:
     def vectors(
         self, hook: str, count: int
     ) -> tuple[Int[np.ndarray, "M"], Real[np.ndarray, "H M K"]]:
-        """Returns distances (key minus query, in tokens), and a vector for each.
+        """Returns distances (key minus query, in tokens), and a vector for each distance.
 
-        The vector of `score`, which must be linear in the query, is added to keys; that of
-        `value_bias` is added to values.
+        The vectors of `score`, which must be linear in the query, are added to keys. The vectors of
+        `value_bias` are added to values.
         """
         heads, width = self.config.num_heads, self.config.head_width
         query = jnp.array([count - 1 if self.past_only else count // 2])
         keys = jnp.arange(count)
         if hook == "score":
-            # With unit vectors as queries, each score is one dimension of the compared vector.
+            # If queries are standard basis vectors, each score is one component of the vector.
             units = jnp.broadcast_to(jnp.eye(width)[:, None, None], (width, 1, heads, width))
             vectors = self._call(hook, units, query, keys)[:, :, 0].transpose(1, 2, 0)
         else:
@@ -82,14 +82,14 @@ class Encoding:
         return np.asarray(keys - query), vectors
 
     def _call(self, hook: str, *arguments: Any) -> np.ndarray:
-        # As in a model: in layers, only the mask restricts a decoder to the past.
+        # As in a model, layer hooks are bidirectional: only the mask makes a decoder causal.
         module = REGISTRY[self.name](self.config, hook in LAYER_HOOKS or not self.past_only)
         call = functools.partial(module.apply, method=hook)
         return np.asarray(jax.jit(call)({"params": self.params}, *arguments))
 
 
 def encodings(config: ModelConfig, seed: int, trained: TrainedRun | None) -> Iterator[Encoding]:
-    """Yields each encoding that fits the config, or at each place where a model has trained it."""
+    """Yields the encodings that fit the config; trained encodings are yielded for each place."""
     for name in fitting_names(config):
         try:
             sizes = with_one_encoding(config, name)
@@ -109,13 +109,13 @@ def encodings(config: ModelConfig, seed: int, trained: TrainedRun | None) -> Ite
 
 
 def model_config(settings: ConfigDict) -> ModelConfig:
-    """Returns the sizes in `config.model` as a Transformer's config, or raises UserError."""
+    """Returns a Transformer config with the dimensions in `config.model`, or raises UserError."""
     fields = (field.name for field in dataclasses.fields(ModelConfig))
     values = {name: settings[name] for name in fields if name in settings}
-    if not has_heads(settings):  # its num_heads has no effect, and may not divide d_model
+    if not has_heads(settings):  # num_heads has no effect, and may not divide d_model
         heads = math.gcd(values["d_model"], values["num_heads"])
         values |= {"num_heads": heads, "num_kv_heads": 0, "head_size": 0}
-    # All encodings are drawn, whatever the model's own encoding and number of layers are.
+    # All encodings are drawn, regardless of the model's own encodings and number of layers.
     values |= {"architecture": "transformer", "num_encoder_layers": 1, "num_decoder_layers": 1}
     values |= {"positions": "none", "encoder_positions": "", "decoder_positions": ""}
     values |= {"cross_positions": "none", "source_vocab_size": 1, "target_vocab_size": 1}
@@ -125,7 +125,7 @@ def model_config(settings: ConfigDict) -> ModelConfig:
 
 
 def with_one_encoding(config: ModelConfig, name: str, **changes: Any) -> ModelConfig:
-    """Returns the changed sizes with one encoding; UserError if they do not fit it."""
+    """Returns the config with `changes` and one encoding; raises UserError if it is invalid."""
     names = {"positions": name, "encoder_positions": "", "decoder_positions": ""}
     changed = dataclasses.replace(config, **names, cross_positions="none", **changes)
     check_encodings(changed)
@@ -139,7 +139,7 @@ def initial_params(config: ModelConfig, name: str, seed: int) -> Mapping[str, An
 
 
 def _trained_places(config: ModelConfig, trained: TrainedRun, name: str) -> list[Encoding]:
-    """Returns an encoding at each place where a trained model has its parameters."""
+    """Returns the encoding at each place where a trained model has parameters for it."""
     by_path: dict[tuple[str, ...], dict] = {}
     for path, value in flax.traverse_util.flatten_dict(trained.variables["params"]).items():
         for depth, part in enumerate(path):
@@ -162,8 +162,8 @@ def _trained_places(config: ModelConfig, trained: TrainedRun, name: str) -> list
 
 
 def _place(path: tuple[str, ...], layer: int | None, shared: bool) -> tuple[str, bool]:
-    """Returns the place of a SumOfPositions in words, and whether it reads only the past."""
-    if path[-1] != "positions":  # of a whole stack, such as "encoder_positions"
+    """Returns the place of a SumOfPositions as text, and whether attention is causal there."""
+    if path[-1] != "positions":  # shared by a whole stack, such as "encoder_positions"
         stack = path[-1].removesuffix("_positions")
         return ("cross-attention" if stack == "cross" else stack), stack == "decoder"
     attention, (stack, _, number) = path[-2], path[-3].partition("_layers")
@@ -176,7 +176,7 @@ def _place(path: tuple[str, ...], layer: int | None, shared: bool) -> tuple[str,
 
 # -- the linear map from a position's encoding to the encoding k tokens later
 #
-# For sines and cosines of angles w p, one matrix does it for all p: it rotates each pair by w k,
+# For sines and cosines of angles w p, the same matrix M_k for all p rotates each pair by w k:
 #
 #     sin(w (p + k)) =  cos(w k) sin(w p) + sin(w k) cos(w p)
 #     cos(w (p + k)) = -sin(w k) sin(w p) + cos(w k) cos(w p)
@@ -186,7 +186,7 @@ def _place(path: tuple[str, ...], layer: int | None, shared: bool) -> tuple[str,
 
 
 def offset_rotation(pairs: str, width: int, offset: int) -> Float64[np.ndarray, "D D"]:
-    """Returns M_k for an offset of k tokens and one of PAIRS."""
+    """Returns the matrix M_k for an offset of k tokens and one of PAIRS."""
     sines, cosines = PAIRS[pairs](width).T
     angles = offset / BASE ** (np.arange(0, width, 2) / width)
     rotation = np.zeros((width, width))
@@ -197,7 +197,7 @@ def offset_rotation(pairs: str, width: int, offset: int) -> Float64[np.ndarray, 
 
 
 def offset_errors(table: Float[np.ndarray, "L D"], pairs: str, offset: int) -> np.ndarray:
-    """Returns for each p the largest error, over dimensions, of pe(p + k) = M_k pe(p)."""
+    """Returns the largest error over dimensions of pe(p + k) = M_k pe(p), for each p."""
     table = np.asarray(table, np.float64)
     rotation = offset_rotation(pairs, table.shape[1], offset)
     return np.abs(table[offset:] - table[:-offset] @ rotation.T).max(axis=1)

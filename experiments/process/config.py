@@ -1,6 +1,6 @@
-"""Reads an experiment's config from a file, and sets keys from text.
+"""Reads an experiment from a config file, and parses config overrides.
 
-No model is imported here, so that a misspelt key is reported before jax has started.
+No model is imported here, so that a misspelt key is reported before JAX starts.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from transformer.config.keys import KEYS
 from transformer.errors import UserError
 
 PAGES = Path(__file__).parents[2] / "configs"
-# Matches "pattern=factor,pattern=factor", in which patterns may have commas.
+# Matches "pattern=factor,pattern=factor", in which patterns may contain commas.
 FACTOR = re.compile(r"(.+?)=([\d.]+(?:[eE][+-]?\d+)?)(?:,\s*|$)")
 
 
@@ -35,15 +35,15 @@ class Experiment(NamedTuple):
 
     @property
     def is_sweep(self) -> bool:
-        """Whether it has more than one run."""
+        """Whether the experiment consists of several runs."""
         return self.trials is not None or self.space is not None
 
 
 def read_experiment(name: str) -> Experiment:
-    """Returns the results of `get_config()`, and of `sweep()` or `space()` if a file has them.
+    """Returns the results of a file's `get_config()` and, if defined, `sweep()` or `space()`.
 
-    Text after a colon is the argument of `get_config`, and of `sweep` if that has parameters. Files
-    in `configs/` are found from any folder.
+    Text after a colon is passed to `get_config`, and to `sweep` if it takes parameters. Files in
+    `configs/` can be named from any working directory.
     """
     path, argument = _find(name), ()
     if not path.is_file() and ":" in name:
@@ -63,12 +63,12 @@ def read_experiment(name: str) -> Experiment:
 
 @contextlib.contextmanager
 def executed(path: Path, label: str = "config") -> Iterator[Any]:
-    """Yields a config file's executed module, which may import its neighbours as a script may."""
+    """Executes a config file and yields its module; like a script, it may import adjacent files."""
     sys.path.append(str(path.parent.absolute()))
     try:
         yield types.SimpleNamespace(**runpy.run_path(str(path), run_name="config"))
-    except Exception as error:  # a config file may raise anything
-        # A locked config lists all its fields: drop that.
+    except Exception as error:  # a config file may raise any exception
+        # Errors of a locked config list all its fields; the list is removed.
         text = re.sub(r'Other fields present: "{.*?}"', "", str(error).replace("\\n", " "))
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         frames = traceback.extract_tb(error.__traceback__)
@@ -78,7 +78,7 @@ def executed(path: Path, label: str = "config") -> Iterator[Any]:
 
 
 def _find(name: str) -> Path:
-    """Returns the path of a file; if a file in `configs/` is not here, that of the package."""
+    """Returns the path of a file; a missing file in `configs/` is taken from the package."""
     path = Path(name)
     page = PAGES.parent / path
     is_page = path.parts[:1] == (PAGES.name,) and not path.is_file() and page.is_file()
@@ -86,7 +86,7 @@ def _find(name: str) -> Path:
 
 
 def override(config: ConfigDict, key: str, text: str) -> None:
-    """Sets a key to the value in the text, parsed with the type of the key."""
+    """Sets a config key to a value that is parsed from text according to the type of the key."""
     value = value_of(config, key)
     is_list = PARSERS.keys() & KEYS[key].facts
     parse, example = PARSERS[min(is_list)] if is_list else (lambda text: _parse(text, value), value)
@@ -107,12 +107,12 @@ def _parse(text: str, like: Any) -> Any:
 
 
 def _parts(text: str) -> tuple[str, ...]:
-    """Returns the comma-separated parts, without brackets and quotes as in Python lists."""
+    """Splits comma-separated text, and strips the brackets and quotes of a Python list."""
     return tuple(part.strip().strip("'\"") for part in text.strip("()[]").split(","))
 
 
 def _parse_symbols(text: str) -> tuple[str, ...]:
-    """Returns the comma-separated symbols, which may include brackets and quotes."""
+    """Splits text into comma-separated symbols, which may contain brackets and quotes."""
     return tuple(part.strip() for part in text.split(",")) if text else ()
 
 
@@ -123,8 +123,8 @@ def _parse_factors(text: str) -> tuple[tuple[str, float], ...]:
     return tuple((pair[1], float(pair[2])) for pair in pairs)
 
 
-# Parsers by a fact of the key, with an example: for lists whose items have another type than the
-# default's, or in which an empty part has a meaning.
+# Fact of a key -> (parser, example), for lists with items of a different type than in the default,
+# or with meaningful empty items.
 PARSERS: dict[str, tuple[Callable[[str], Any], list]] = {
     "json": (lambda text: tuple(json.loads(text)), [{"name": "news"}]),
     "parts": (_parts, ["en", "de"]),

@@ -1,4 +1,4 @@
-"""The environment of a training: versions, hardware, commit of the code, and other processes."""
+"""The environment of a training run: versions, hardware, commit of the code, and processes."""
 
 import datetime
 import functools
@@ -31,14 +31,14 @@ PACKAGES = (
 
 
 def record(folder: Path) -> None:
-    """Writes the result of `describe` into a run's folder, at each start."""
+    """Records the start time and the result of `describe` in a run's folder."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     record_run(folder, environment={"started": now, **describe()})
 
 
 @functools.cache
 def describe() -> dict[str, Any]:
-    """Returns the versions, the machine and the commit of this process, for JSON."""
+    """Returns the package versions, the hardware and the commit of the code, for JSON."""
     device = jax.devices()[0]
     return {
         "python": platform.python_version(),
@@ -52,17 +52,17 @@ def describe() -> dict[str, Any]:
 
 
 def _processor_name() -> str:
-    """Returns the model of the first core."""
-    file = Path("/proc/cpuinfo")  # of Linux
+    """Returns the model name of the first CPU core."""
+    file = Path("/proc/cpuinfo")  # on Linux
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
 
 
 def _commit_of_code(folder: Path) -> dict[str, Any] | None:
-    """Returns the commit of a checkout, and whether files were changed since; None outside git."""
+    """Returns the commit of a checkout and whether files have changed, or None outside git."""
     git = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    if not (folder / ".git").exists():  # a checkout around the folder is not of this code
+    if not (folder / ".git").exists():  # an enclosing repository is unrelated
         return None
     try:
         name = subprocess.check_output(git, cwd=folder, stderr=subprocess.DEVNULL, text=True)
@@ -73,14 +73,14 @@ def _commit_of_code(folder: Path) -> dict[str, Any] | None:
 
 
 def join(text: str, deadline: float) -> Group:
-    """Returns the group of a training's processes, once all have joined; call it before jax starts.
+    """Joins the processes of a training run and returns the group; call this before JAX starts.
 
     Args:
-      text: `--processes`: auto, or HOST:PORT,COUNT,INDEX with the address of process 0; empty if
-        there is only one.
+      text: `--processes`: auto, HOST:PORT,COUNT,INDEX (address of process 0), or '' for just one.
 
     Raises:
-      UserError: the text is malformed, or not all processes join within the deadline.
+      UserError: if the text is malformed or the processes cannot connect. If some are missing after
+        `deadline` seconds, the process exits instead.
     """
     if not text:
         return Group()
@@ -96,12 +96,12 @@ def join(text: str, deadline: float) -> Group:
         except OSError as error:
             why = os.strerror(error.errno or 0)
             raise UserError(f"--processes={text}: {why}: name another port") from None
-    jax.config.update("jax_enable_preemption_service", False)  # it would handle SIGTERM
+    jax.config.update("jax_enable_preemption_service", False)  # the service would handle SIGTERM
     place: dict[str, Any] = {}
     if match:
         place = {"num_processes": int(match[2]), "process_id": int(match[3])}
         place |= {"coordinator_address": match[1], "cluster_detection_method": "deactivate"}
-    # Each process autotunes for itself: one with a cached program would let the others wait.
+    # Each process autotunes alone; otherwise, all would wait for a process with a cached program.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_shard_autotuning=false"
     fix = "start all, each with its own index" if match else "name HOST:PORT,COUNT,INDEX"
 
@@ -115,8 +115,8 @@ def join(text: str, deadline: float) -> Group:
     try:
         jax.distributed.initialize(
             **place,
-            initialization_timeout=math.ceil(2 * deadline),  # our own message comes first
-            heartbeat_timeout_seconds=math.ceil(4 * deadline),  # jax may abort after half of it
+            initialization_timeout=math.ceil(2 * deadline),  # so that our own message comes first
+            heartbeat_timeout_seconds=math.ceil(4 * deadline),  # JAX may abort after half of it
             shutdown_timeout_seconds=math.ceil(FAREWELL),
         )
     except (ValueError, RuntimeError) as error:

@@ -1,7 +1,7 @@
-"""The table of modes of `launch.py`: their functions, tasks and flags.
+"""The table of `launch.py` modes: their functions, tasks and flags.
 
-A mode is an entry here and its function. Modules are named and not imported, so that a misspelt
-flag is reported before jax has started.
+A mode consists of an entry here and a function. Modules are named but not imported, so that a
+misspelt flag is reported before JAX starts.
 """
 
 import dataclasses
@@ -14,19 +14,19 @@ from transformer.errors import UserError
 
 TRAIN, PLAN, CLEAN, EVALUATE = "train", "plan", "clean", "evaluate"
 BENCHMARK, ATTENTION = "benchmark", "attention"
-READ_TEXT = (TRAIN, PLAN, CLEAN, BENCHMARK)  # modes that read the training text of their config
+READ_TEXT = (TRAIN, PLAN, CLEAN, BENCHMARK)  # modes that read the config's training corpus
 LINE_MODES = "align generate translate caption score classify import"
-ROOM = __name__.rpartition(".process.")[0]  # the package with the modules of all modes
+ROOM = __name__.rpartition(".process.")[0]  # the package that contains the modules of all modes
 
 
 def _flag(modes: str, text: str, default: Any = None) -> Any:
-    """Returns a field whose flag these modes read, with its text in --help."""
+    """Returns a field for a flag that these modes read; `text` describes it in --help."""
     return dataclasses.field(default=default, metadata={"modes": modes.split(), "help": text})
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The values of the flags that only some modes read."""
+    """The values of mode-specific flags."""
 
     trial: int | None = _flag(TRAIN, "train only the trial of the sweep with this number")
     processes: str | None = _flag(
@@ -112,7 +112,7 @@ class Options:
     def needed_sentence(self, reader: str = "") -> str:
         """Returns `--sentence`; raises UserError if it is missing.
 
-        A `reader` of single texts, such as "a classifier", refuses the flags of translators.
+        If `reader` is given, such as "a classifier", flags for translation models are rejected.
         """
         if self.picture is not None:
             raise UserError(f"--picture={self.picture} is for models of pictures: leave it out")
@@ -126,17 +126,17 @@ class Options:
 
 
 class Mode(NamedTuple):
-    """A mode.
+    """A mode of `launch.py`.
 
     Attributes:
-      module: the module with its function, in this package's parent; {task} is the name of the
-        task's module. The function takes the run, and `Options` if the mode reads flags; it returns
-        the files that it wrote, as it writes them, or None.
-      help: a line for --help.
-      operation: the operation that its tasks have; '' if it is for all tasks.
-      log: the stream of log messages: "stderr" if answers go to stdout.
-      workdir: whether it works on a run's folder; None if it takes neither folder nor config.
-      function: the name of its function, if that is not the mode's.
+      module: the module of the function, relative to this package's parent; {task} stands for the
+        name of the task's module. The function takes the run, and `Options` if the mode reads
+        flags. It returns or yields the files that it writes, or returns None.
+      help: the description in --help.
+      operation: the operation that a task must support, or '' if the mode is for all tasks.
+      log: the stream for log messages, which is "stderr" if results go to stdout.
+      workdir: whether --workdir is required, or None if --workdir and --config are rejected.
+      function: the name of the function, if this differs from the name of the mode.
     """
 
     name: str
@@ -149,15 +149,15 @@ class Mode(NamedTuple):
 
     @property
     def flags(self) -> list[str]:
-        """The fields of `Options` that it reads."""
+        """The fields of `Options` that the mode reads."""
         return [f.name for f in dataclasses.fields(Options) if self.name in f.metadata["modes"]]
 
     def fits(self, task: type[Any]) -> bool:
-        """Returns whether a task of `transformer.tasks` has this mode."""
+        """Returns whether a task class of `transformer.tasks` supports this mode."""
         return not self.operation or self.operation in task.operations
 
     def load(self, name: str) -> Callable:
-        """Returns the function for the task `name`; UserError if it lacks this mode."""
+        """Returns the function for the task `name`; raises UserError if the mode is not for it."""
         from transformer.tasks import REGISTRY  # imports jax
 
         if not self.fits(task := REGISTRY[name]):
@@ -226,6 +226,6 @@ MODES = {mode.name: mode for mode in TABLE}
 
 
 def show(task: Any, variables: Any, folder: Path) -> None:
-    """Prints and draws outputs of a trained model, see `show` in each task's module."""
+    """Prints and plots outputs of a trained model; see `show` in each task's module."""
     name = type(task).__module__.split(".")[-1]
     importlib.import_module(f"{ROOM}.modes.{name}").show(task, variables, folder)

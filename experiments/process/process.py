@@ -1,4 +1,4 @@
-"""A command as a process: its streams, signals and memory, and one-line error messages."""
+"""The process of a command: its streams, signals, memory and one-line error messages."""
 
 import contextlib
 import ctypes
@@ -17,20 +17,20 @@ from transformer import signals
 from transformer.errors import LostError, UserError, one_line, shorten
 from transformer.files import naming
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's mallopt, see <malloc.h>
-COMPILED = "/jax/core/compile/backend_compile_duration"  # name of the event in jax
-# New objects between two searches for cycles of garbage. With Python's default, 700, such searches
-# take 0.3 of the five seconds to a training's second step.
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of glibc's mallopt, see <malloc.h>
+COMPILED = "/jax/core/compile/backend_compile_duration"  # name of the event in JAX
+# Number of allocations between garbage collections. With Python's default, 700, collections take
+# 0.3 of the five seconds until the second training step.
 BETWEEN_COLLECTIONS = 200_000
-LONG_COMPILATION = 0.1  # seconds; shorter ones free little memory
+LONG_COMPILATION = 0.1  # seconds; shorter compilations free little memory
 
 
 def explain(error: BaseException, place: str, memory: str) -> str | None:
-    """Returns a user error and its fix in one line; None for a bug.
+    """Returns a one-line message that tells how to fix a user error, or None for a bug.
 
     Args:
-      place: the name for a system error that has no file name.
-      memory: the settings to lower if the memory is too small.
+      place: the name to report for a system error without a file name.
+      memory: the settings to lower if memory is exhausted.
     """
     if isinstance(error, UserError):
         return one_line(str(error))
@@ -39,7 +39,7 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
     if isinstance(error, RuntimeError) and "home directory" in str(error):  # raised by pathlib
         return "a path begins with ~, and there is no such home: write it in full"
     frames = traceback.extract_tb(error.__traceback__)
-    if frames and frames[-1].filename.endswith("xla_bridge.py"):  # jax failed to start its devices
+    if frames and frames[-1].filename.endswith("xla_bridge.py"):  # JAX failed to start its devices
         platforms = one_line(os.environ.get("JAX_PLATFORMS", ""))
         why = f" ({shorten(one_line(str(error)))})" if str(error) else ""
         return f"JAX_PLATFORMS={platforms} finds no device here{why}: unset it, or set it to cpu"
@@ -50,9 +50,9 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
 
 
 def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
-    """Returns the exit code of a command: 2, after a line on stderr, for a user error.
+    """Runs a command and returns the exit code; a user error is printed, and its code is 2.
 
-    It is `LostError.code` if another process of a training is lost; see `explain`.
+    `LostError.code` means that another process is lost. `place` and `memory` are for `explain`.
     """
     try:
         return run()
@@ -64,10 +64,10 @@ def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
 
 
 def _print_unraisable(error: Any) -> None:
-    """Prints an error that cannot be caught, unless it comes from an event loop.
+    """Prints an unraisable exception, unless it comes from an event loop.
 
-    If a checkpoint file cannot be written, Orbax closes its loop, and then tensorstore's threads
-    raise errors for each of the other files; the first error is raised in any case.
+    If a checkpoint file cannot be written, Orbax closes its event loop, and TensorStore's threads
+    then raise an error for each of the other files; the first error is raised in any case.
     """
     frames = traceback.extract_tb(error.exc_traceback)
     if not frames or "asyncio" not in Path(frames[-1].filename).parts:
@@ -75,10 +75,10 @@ def _print_unraisable(error: Any) -> None:
 
 
 class _Lines(logging.Handler):
-    """Prints lines to a stream of `sys`, looked up each time since a progress bar may replace it.
+    """Prints log lines to the current stream in `sys`, which progress bars may replace.
 
-    If the reader is gone, as after Ctrl-C with `| tee`, the work continues and is saved. A line
-    is written at once with its end, so that lines of several threads do not mix.
+    If the reading process is gone, e.g. after Ctrl-C with `| tee`, the command continues. Each line
+    is written together with its line break, so that lines of several threads do not mix.
     """
 
     def __init__(self, stream: str):
@@ -92,7 +92,7 @@ class _Lines(logging.Handler):
 
 @contextlib.contextmanager
 def logging_to(stream: str) -> Iterator[None]:
-    """Prints the program's log to "stdout" or "stderr" in this context."""
+    """Prints the program's log to "stdout" or "stderr" within this context."""
     handler = _Lines(stream)
     with contextlib.ExitStack() as before:
         for logger in map(logging.getLogger, {"transformer", __name__.partition(".")[0]}):
@@ -105,14 +105,14 @@ def logging_to(stream: str) -> Iterator[None]:
         yield
 
 
-@functools.cache  # a process may run many commands
+@functools.cache  # a process may run several commands
 def keep_program_memory() -> None:
-    """Makes the process keep the memory of jax's programs, which run many times on a CPU.
+    """Makes the process retain memory between the calls of compiled programs on a CPU.
 
-    Each call of a compiled program allocates its temporary arrays as one block of up to hundreds
-    of megabytes. glibc keeps such blocks only for the main thread, so programs are run in the
-    calling thread. Memory that other threads have freed is returned to the system after each long
-    compilation. Call this before jax has started its backend.
+    Each call of a compiled program allocates its temporary arrays as one block of up to hundreds of
+    megabytes. glibc retains such blocks only for the main thread, so programs are run in the
+    calling thread. Memory freed by other threads is returned to the system after each long
+    compilation. Call this before JAX initialises its backend.
     """
     import jax  # imported here, so that a misspelt flag is reported first
 
@@ -120,7 +120,7 @@ def keep_program_memory() -> None:
 
     def after_compilation(event: str, duration_secs: float, **kwargs: str | int) -> None:
         if event == COMPILED and duration_secs > LONG_COMPILATION:
-            trim(ctypes.c_size_t(sys.maxsize))  # the end of the main thread's heap stays
+            trim(ctypes.c_size_t(sys.maxsize))  # the top of the main thread's heap stays
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     jax.monitoring.register_event_duration_secs_listener(after_compilation)
@@ -128,23 +128,23 @@ def keep_program_memory() -> None:
 
 
 def keep_programs(folder: Path) -> None:
-    """Makes JAX cache compiled programs in a folder, so that a second start is fast.
+    """Enables JAX's compilation cache in a folder, so that later starts are fast.
 
-    They are native code: whoever can write there can run code here. JAX verifies a checksum of each
-    when it unpacks it; it warns of a damaged one, and compiles it again.
+    The entries are native code: anyone who can write to the folder can run code here. JAX verifies
+    the checksum of an entry when loading it; a damaged entry causes a warning and recompilation.
     """
     import jax
 
-    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # these have no checksum
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # they have no checksums
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def keep_freed_memory() -> None:
-    """Makes glibc keep freed memory in the process; does nothing with another C library.
+    """Makes glibc retain freed memory in the process; has no effect with other C libraries.
 
-    By default, glibc returns a large block to the kernel when it is freed, and the kernel clears
-    the pages of the next one at the first write: a third of the time of a small model's step.
+    By default, glibc returns a freed large block to the kernel, and the kernel clears the pages of
+    the next block at the first write. This takes a third of the step time of a small model.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
@@ -163,17 +163,17 @@ def peak_memory() -> int:
 
 
 def run_process(main: Callable[[], int]) -> int:
-    """Runs a command as the process's main function; returns its exit code.
+    """Runs a command as the main function of the process; returns its exit code.
 
-    Ctrl-C, and a closed pipe of the output (`| head`), end it without a message.
+    Ctrl-C or a closed output pipe (`| head`) ends the command without a message.
     """
     gc.set_threshold(BETWEEN_COLLECTIONS)
     sys.unraisablehook = _print_unraisable
     for stream in (sys.stdin, sys.stdout, sys.stderr):  # UTF-8 in any locale
         errors = "backslashreplace" if stream is sys.stderr else "surrogateescape"
         stream.reconfigure(encoding="utf-8", errors=errors)  # type: ignore[union-attr]
-    raw: Any = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)  # -u: unbuffered
-    raw.write = naming("standard output")(raw.write)  # a full disk's error has no name
+    raw: Any = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)  # python -u has no buffer
+    raw.write = naming("standard output")(raw.write)  # adds a name to disk errors
     try:
         with signals.EndSignals():
             code = main()
@@ -181,11 +181,11 @@ def run_process(main: Callable[[], int]) -> int:
         return code
     except signals.Interrupted as interrupted:
         signals.end(interrupted.code)
-    except BrokenPipeError:  # the reader has got what it asked for
+    except BrokenPipeError:  # the reader needs no more output
         code = 0
     except OSError as error:  # raised by the last flush
         print(f"error: {explain(error, '', '')}", file=sys.stderr)
         code = 2
-    # The rest of the buffer would raise the error again at exit.
+    # Flushing the rest of the buffer at exit would raise the error again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code

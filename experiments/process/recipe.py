@@ -1,4 +1,4 @@
-"""Recipes: set config keys by the size of the training text, before it is read."""
+"""Recipes choose config values for the size of a training corpus before the corpus is read."""
 
 import itertools
 import logging
@@ -28,12 +28,12 @@ size = load_page("recipes.size")
 logger = logging.getLogger(__name__)
 
 RECIPES = ("none", "size")
-# By task: the config whose values a recipe replaces, its rows, and the module that counts texts.
+# Task -> (config whose values a recipe replaces, table of rows, module that counts examples).
 REGISTRY = {
     "translation": (own_text, size, sources),
     "classification": (own_labels, labels, labelled),
 }
-# Keys that the shapes of another run's parameters depend on.
+# Config keys that determine the parameter shapes of another run.
 STRUCTURE = {
     *having("structure"),
     *(key for key in KEYS if key.startswith("model.") and key not in having("start")),
@@ -41,11 +41,11 @@ STRUCTURE = {
 
 
 def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None = None) -> None:
-    """Sets the keys of `config.recipe` in a config, and logs them with the reason.
+    """Sets the config keys that `config.recipe` controls, and logs them with the reason.
 
-    A key keeps its value if the command line sets it (`given`), or if it differs from the task's
-    page, such as configs/own_text.py. Given the config of a trained run (`saved`), its values are
-    used, and its text is not needed.
+    A key keeps its value if the command line sets it (`given`), or if its value differs from the
+    task's default config, such as configs/own_text.py. If `saved` (the config of an existing run)
+    is given, the values are copied from it, and the corpus is not needed.
     """
     check_choice("config.recipe", config.recipe, RECIPES)
     if config.recipe == "none":
@@ -87,9 +87,9 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
 
 
 def _sizes_held_out(data: ConfigDict, keys: Iterable[str], count: int) -> dict[str, Any]:
-    """Returns the sizes of held-out splits, each at most a tenth of the smallest text.
+    """Returns the sizes of held-out splits, each at most a tenth of the smallest corpus.
 
-    The tenth is rounded down to its first digit, so that it is stable if the text grows a little.
+    A tenth is rounded down to one significant digit, so it is stable if a corpus grows slightly.
     """
     tenth = max(1, count // 10 - count // 10 % 10 ** (len(str(count // 10)) - 1))
     sizes = {key: getattr(data, key.removeprefix("data.")) for key in keys}
@@ -102,18 +102,18 @@ def _sizes_held_out(data: ConfigDict, keys: Iterable[str], count: int) -> dict[s
 
 
 def nearest_row(count: int, table: ModuleType = size) -> int:
-    """Returns the row of the recipe "size" that is nearest to a number of items on a log scale."""
+    """Returns the key of the recipe row whose size is closest to `count` on a log scale."""
     return min(table.ROWS, key=lambda row: abs(math.log(row / max(1, count))))
 
 
 def settings_of(row: int, table: ModuleType = size) -> dict[str, float]:
-    """Returns {dotted key: value} of a row of the recipe "size"."""
+    """Returns the settings of a recipe row as {dotted key: value}."""
     _, values = table.ROWS[row]
     return {key: v for keys, v in zip(table.KEYS, values, strict=True) for key in keys}
 
 
 def _source_model(folder: str) -> dict[str, Any]:
-    """Returns the structure keys of the model that a run starts from; empty without one."""
+    """Returns the architecture keys of the run in `folder`, or an empty dict if `folder` is ''."""
     if not folder:
         return {}
     parent = flatten(load_config(Path(folder).expanduser()))

@@ -1,4 +1,4 @@
-"""Applies a trained model to text, line by line; prints tables."""
+"""Line-by-line text I/O for the modes, and table printing."""
 
 import contextlib
 import functools
@@ -25,8 +25,8 @@ from .modes import Options
 
 logger = logging.getLogger(__name__)
 
-MAX_COLUMNS = 100_000  # of a table in a pipe
-LINES_AT_ONCE = 1024  # lines read from a file before the first answer: enough to sort by length
+MAX_COLUMNS = 100_000  # width of a table that is printed to a pipe
+LINES_AT_ONCE = 1024  # lines per chunk of a file; enough to sort by length
 BLOCK = 2**16  # bytes read from a pipe at once
 LINE_ENDS = re.compile(r"[\r\n]+")
 PROMPT = "> "
@@ -35,7 +35,7 @@ Line = TypeVar("Line")
 
 
 def input_file(name: str | None) -> Path | None:
-    """Returns the file that --input names; None if it names none."""
+    """Returns the path given by --input, or None if it is not set."""
     path = None if name is None else Path(name).expanduser()
     if path and (path.is_dir() or not path.exists()):
         raise UserError(f"--input {path} is not a file: name a text file, one sentence per line")
@@ -44,15 +44,15 @@ def input_file(name: str | None) -> Path | None:
 
 @contextlib.contextmanager
 def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
-    """Yields standard output, or the file that --output names, which is written atomically.
+    """Yields standard output, or the file given by --output, which is written atomically.
 
-    The file must not be one of the `sources`, which are read.
+    Raises UserError if the file is one of the input files `sources`.
     """
     if name is None:
         yield sys.stdout
         return
     path = Path(name).expanduser()
-    target = Path(os.path.realpath(path))  # the target of a link
+    target = Path(os.path.realpath(path))  # the target of a symbolic link
     if not target.parent.is_dir():
         raise UserError(f"--output {path}: {target.parent} is not a folder: make it first")
     is_read = path.exists() and any(source and path.samefile(source) for source in sources)
@@ -65,9 +65,9 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
 
 
 def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
-    """Turns a function that answers lines into a mode with --input and --output.
+    """Turns a function that processes lines into a mode with --input and --output.
 
-    The function takes the run and the lines, and yields the lines of its answers.
+    The function takes the run and the input lines, and yields the output lines.
     """
 
     @functools.wraps(answer)
@@ -93,12 +93,12 @@ def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
 class Lines:
     """The lines of a UTF-8 text, read in chunks.
 
-    `name` is the text's name in messages; `tag(line, place)` returns a line with its tag.
+    `name` is the text's name in messages; `tag(line, place)` adds the source tag to a line.
 
     Attributes:
-      total: the number of lines in a file; None for a pipe or a terminal.
+      total: the number of lines in a file, or None for a pipe or a terminal.
       typed: whether the input is a terminal.
-      advance: called with the number of lines answered since the last call.
+      advance: a function to call with the number of lines processed since the last call.
     """
 
     def __init__(
@@ -116,11 +116,11 @@ class Lines:
         self,
         parse: Callable[[str, int], Line] = lambda line, number: line,
     ) -> Iterator[tuple[int, list[Line]]]:
-        """Yields (number of the first line, from one, lines), LINES_AT_ONCE from a file.
+        """Yields chunks as (1-based number of the first line, lines), LINES_AT_ONCE from a file.
 
-        From a pipe or terminal, a chunk is what has arrived, so that a line is answered before the
-        next one is written; lines before one that `parse` refuses are yielded first. A file is
-        parsed as a whole first, since answers to the lines before a bad one may take hours.
+        From a pipe or terminal, a chunk contains the lines that have arrived, so each is processed
+        immediately; if `parse` rejects a line, the lines before it are yielded first. A file is
+        parsed in advance, since it may take hours to process the lines before a malformed one.
         """
         if self.total is not None:
             for number, line in enumerate(self._ahead(), 1):
@@ -142,7 +142,7 @@ class Lines:
 
     def _ahead(self) -> Iterator[bytes]:
         """Yields all lines of a file, and then rewinds it."""
-        start = self._stream.tell()  # an earlier program may have read a part
+        start = self._stream.tell()  # another program may have read a part of it
         self._check(self._stream.read(HEAD_BYTES))
         self._stream.seek(start)
         yield from self._stream
@@ -167,20 +167,20 @@ class Lines:
             yield [bytes(last)]
 
     def _check(self, head: bytes) -> None:
-        """Raises UserError if the first bytes are not those of a text file."""
+        """Raises UserError if the first bytes of a file show that it is not a text file."""
         if kind := content_of(head[:HEAD_BYTES], self._name):
             fix = "name an unpacked file with one text per line, such as one of its columns"
             raise UserError(f"{self._name} is a {kind} file: {fix}")
 
     def _text(self, line: bytes, number: int) -> str:
-        """Returns a line without its end, and with its tag."""
+        """Decodes a line, removes the line break and adds the source tag."""
         text = decode_line(line, self._name, number).rstrip("\r\n")
         return self._tag(text, f"line {number}")
 
 
 def typed_lines() -> Iterator[list[bytes]]:
-    """Yields each line that is typed on a terminal, or the lines that are pasted together."""
-    # It lets `input` edit, bring back former lines, and read more than 4,096 characters.
+    """Yields each line that is typed on a terminal, or several lines if they are pasted at once."""
+    # Makes `input` support editing, history and lines of more than 4,096 characters.
     with contextlib.suppress(ImportError):
         importlib.import_module("readline")
     print(TYPING_HINT, file=sys.stderr, flush=True)
@@ -194,12 +194,12 @@ def typed_lines() -> Iterator[list[bytes]]:
 
 
 def join_lines(text: str) -> str:
-    """Returns a text as one line, with a space for each line break."""
+    """Joins the lines of a text with spaces."""
     return LINE_ENDS.sub(" ", text)
 
 
 def two_columns(line: str, place: str, mode: str) -> tuple[str, str]:
-    """Returns the source and the target in a line; messages name its place and the mode."""
+    """Splits a line into source and target; error messages contain `place` and `mode`."""
     columns = line.split("\t" if "\t" in line else "|||")
     if len(columns) != 2:
         count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
@@ -208,7 +208,7 @@ def two_columns(line: str, place: str, mode: str) -> tuple[str, str]:
 
 
 def print_table(table: Table) -> None:
-    """Prints a table uncut; a terminal wraps it."""
+    """Prints a table without truncation; cells wrap in a terminal."""
     width = None if sys.stdout.isatty() else MAX_COLUMNS
     console = Console(width=width, markup=False, emoji=False)  # names may have brackets and colons
     for column in table.columns:

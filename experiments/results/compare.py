@@ -1,4 +1,4 @@
-"""The mode `compare`: two or more systems on one test set, with significance tests."""
+"""The `compare` mode: compares two or more systems on a test set, with significance tests."""
 
 import dataclasses
 import difflib
@@ -28,9 +28,9 @@ from .systems import Comparison, ScoredRun, System, validation_curves
 from .table import NONE, Table
 
 OUTPUT = "runs/comparison"
-MAX_CHANGES = 10  # texts shown in each direction
-MAX_RUNS = 3  # runs of a system whose outputs are shown
-MAX_TEXT_LENGTH = 600  # characters of a text shown
+MAX_CHANGES = 10  # maximum number of improved texts shown, and of worsened texts
+MAX_RUNS = 3  # maximum number of runs per system whose outputs are shown
+MAX_TEXT_LENGTH = 600  # maximum number of characters shown per text
 WORD_OR_SIGN = re.compile(r"\w+|[^\w\s]|\s+")
 CLOCK = "seconds"  # training time at each evaluation
 ABOUT_MINUTES = (
@@ -38,14 +38,14 @@ ABOUT_MINUTES = (
     "level is reached at the first evaluation that has it, before checkpoints are averaged."
 )
 
-Parts = list[tuple[str, bool]]  # the parts of a text, and whether the other system lacks each
+Parts = list[tuple[str, bool]]  # (part of a text, whether the other text lacks this part)
 
 
 def compare_runs(run: Run, options: Options) -> list[Path]:
-    """Writes the comparison of `--runs` as Markdown and a page, and prints it.
+    """Writes the comparison of `--runs` as Markdown and as an HTML page, and prints it.
 
-    The files are written first, since standard output may be closed early, as by `| head`. The
-    command needs no config and no run folder of its own: each compared run has both.
+    The files are written before anything is printed, since standard output may be closed early, for
+    example by `| head`. No --config or --workdir is needed, since each compared run has both.
     """
     if options.runs is None:
         raise UserError(f"--runs is missing: name the systems to compare, such as {RUNS_EXAMPLE}")
@@ -84,7 +84,7 @@ def compare_runs(run: Run, options: Options) -> list[Path]:
 
 
 def copies_tables(systems: Sequence[System]) -> list[Table]:
-    """Returns tables of mean BLEU, and its ratio, on perturbed copies that all runs have."""
+    """Returns a table of mean BLEU and BLEU ratio for each perturbed copy that all runs share."""
     first, *others = (run.results for system in systems for run in system.runs)
     shared = [
         name
@@ -110,15 +110,15 @@ def copies_tables(systems: Sequence[System]) -> list[Table]:
 
 
 def find_changes(comparison: Comparison) -> list[dict[str, Any]]:
-    """Returns, for each `system`, the texts that are `better` and `worse` than the baseline's.
+    """Returns the texts on which each system scores better or worse than the baseline.
 
-    Those with the largest change come first.
+    The keys are `system`, `better` and `worse`. The texts with the largest changes come first.
     """
     measures, systems = comparison.measures, comparison.systems
     name = measures.changes
     metric, of_sums = measures.metric(name), measures.of_sums[name]
     sign = 1 if metric.higher_is_better else -1
-    # Scores of each text, averaged over a system's runs.
+    # Per-text scores, averaged over the runs of each system.
     before, *others = (
         np.mean([of_sums(run.counts[name]) for run in system.runs], 0) for system in systems
     )
@@ -141,7 +141,7 @@ def find_changes(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _lines(baseline: System, system: System, i: int) -> list[tuple[str, Parts]]:
-    """Returns the inputs of all runs for text i, and the paired outputs of runs of both systems."""
+    """Returns the inputs of text i, and both systems' outputs for this text, paired by run."""
     lines = [
         (name, [(shortened(texts[i], MAX_TEXT_LENGTH), False)])
         for name, texts in baseline.runs[0].texts.shown.items()
@@ -156,9 +156,9 @@ def _lines(baseline: System, system: System, i: int) -> list[tuple[str, Parts]]:
 
 
 def mark(before: str, after: str) -> tuple[Parts, Parts]:
-    """Returns two texts in parts, each marked if the other text lacks it.
+    """Splits two texts into parts, each marked with whether the other text lacks this part.
 
-    Words and single symbols are compared; joined, the parts give the texts.
+    The texts are compared by words and single symbols. Joining the parts restores the texts.
     """
     words = WORD_OR_SIGN.findall(before), WORD_OR_SIGN.findall(after)
     matcher = difflib.SequenceMatcher(None, *words, autojunk=False)
@@ -174,7 +174,7 @@ def mark(before: str, after: str) -> tuple[Parts, Parts]:
 
 
 def parse_levels(text: str | None) -> list[float]:
-    """Returns the comma-separated scores of `--levels`."""
+    """Parses the comma-separated scores of `--levels`."""
     try:
         return [float(part) for part in (text or "").split(",") if part]
     except ValueError:
@@ -184,9 +184,9 @@ def parse_levels(text: str | None) -> list[float]:
 
 
 def add_curves(comparison: Comparison) -> tuple[Comparison, list[str]]:
-    """Returns a comparison with the curves of one metric and of `CLOCK`, and notes about them.
+    """Returns the comparison with validation curves of one metric and `CLOCK` added, and notes.
 
-    If the runs' curves are not comparable, it is returned unchanged, and the note says why.
+    If the runs' curves are not comparable, no curves are added, and a note gives the reason.
     """
     curves, runs = comparison.measures.curves, comparison.runs
     metric = next((name for name in comparison.metrics if name in curves), None)
@@ -203,7 +203,7 @@ def add_curves(comparison: Comparison) -> tuple[Comparison, list[str]]:
 
 
 def _read_curves(run: ScoredRun, metric: str) -> dict[str, Any]:
-    """Returns a run's scores and times at evaluations that have both; empty if there are none."""
+    """Returns a run's scores and times at the steps that have both, or {} if no step does."""
     curves = validation_curves(run.folder, (metric, CLOCK))
     values = [dict(zip(*curves.get(name, ([], [])), strict=True)) for name in (metric, CLOCK)]
     steps = [s for s in values[0] if all(math.isfinite(each.get(s, math.nan)) for each in values)]
@@ -212,7 +212,7 @@ def _read_curves(run: ScoredRun, metric: str) -> dict[str, Any]:
 
 
 def _obstacle(runs: Sequence[ScoredRun], read: dict[Path, Any]) -> str:
-    """Returns why the curves of runs are not comparable; empty if they are."""
+    """Returns the reason why the runs' curves are not comparable, or '' if they are comparable."""
     if not read:
         return "the tokens of the systems differ"
     first, *others = (run.folder for run in runs)
@@ -225,7 +225,7 @@ def _obstacle(runs: Sequence[ScoredRun], read: dict[Path, Any]) -> str:
 
 
 def _evaluation_settings(folder: Path) -> tuple[Any, ...]:
-    """Returns the settings that validation scores depend on besides the model: texts and search."""
+    """Returns the non-model settings that affect validation scores: the texts and the search."""
     config = workdir.load_config(folder)
     parts = parts_of(config.data, "validation")
     texts = [held_out.digests_of(folder, part) for part in parts]
@@ -245,7 +245,7 @@ def default_level(comparison: Comparison) -> float:
 
 
 def training_table(comparison: Comparison, levels: Sequence[float]) -> Table:
-    """Returns a table of each system's steps, minutes, best score, and minutes to each level."""
+    """Returns a table with each system's steps, minutes, best score, and minutes to each level."""
     [name] = comparison.measures.curves
     measure = comparison.measures.measure(name, panel=True)
     sign, rows = (1 if comparison.measures.metric(name).higher_is_better else -1), []
@@ -269,7 +269,7 @@ def training_table(comparison: Comparison, levels: Sequence[float]) -> Table:
 
 
 def _minutes_text(reached: Sequence[np.ndarray]) -> str:
-    """Returns the mean minutes to a level, given the minutes at which each run had reached it."""
+    """Returns the mean minutes to a level, given each run's evaluation times at that level."""
     first = [each[0] for each in reached if len(each)]
     if len(first) in (0, len(reached)):
         return _mean_text(first, ",.1f") if first else NONE

@@ -1,4 +1,4 @@
-"""The figures of a comparison: scores, differences, validation curves, scores by length."""
+"""Figures of a comparison: scores, differences, validation curves, and scores by length."""
 
 import math
 import textwrap
@@ -12,40 +12,39 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ..display.plotting import COLOURS, LEGEND, WIDTH, count_steps, look, new_figure
+from ..display.plotting import (
+    COLOURS,
+    LEGEND,
+    WIDTH,
+    count_steps,
+    curve,
+    light_grid,
+    look,
+    new_figure,
+)
 from .statistics import CONFIDENCE, score_of
 from .systems import Comparison
 from .tasks import Measure, length_buckets
 
 DASHES = ("-", "--", "-.", ":")
-MAX_LABEL_LENGTH, MAX_LEGEND_LENGTH = 30, 80  # characters per line of a name
-BAND = 0.16  # opacity
+MAX_LABEL_LENGTH, MAX_LEGEND_LENGTH = 30, 80  # maximum number of characters per line of a name
 DOTTED: dict[str, Any] = {"color": "#000000", "linewidth": 0.8, "linestyle": ":", "zorder": 0}
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.6,
-}
 BANDS = "the mean over seeds, in a band of one standard deviation to each side"
 
 Captioned = tuple[Figure, str]
 
 
 def draw(comparison: Comparison, levels: Sequence[float] = ()) -> dict[str, Captioned]:
-    """Returns the figures by name, each with its caption.
+    """Returns the figures and their captions, keyed by figure name.
 
-    They are `scores` for a sweep, or `differences` for other systems; `curves`, if a run has any;
-    and `lengths`, if the task scores its texts by length.
+    A sweep has a `scores` figure; other comparisons have `differences`. `curves` is included if
+    there are validation curves, and `lengths` unless a sweep's task has no scores by length.
 
     Args:
-      levels: scores marked with lines among the curves.
+      levels: scores to mark with horizontal lines in the plots of validation curves.
     """
     measures = comparison.measures
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context({"font.size": 9}):
         if comparison.trials:
             figures = {"scores": _draw_scores(comparison)}
         else:
@@ -59,12 +58,12 @@ def draw(comparison: Comparison, levels: Sequence[float] = ()) -> dict[str, Capt
 
 
 def _style(n: int) -> dict[str, Any]:
-    """Returns the plot style of system n in every figure."""
+    """Returns the plot style that system n has in every figure."""
     return {**look(n), "markersize": 4, "linestyle": DASHES[n // len(COLOURS) % len(DASHES)]}
 
 
 def _names(comparison: Comparison, longest_line: int) -> list[str]:
-    """Returns the names of systems, with the number of lost seeds, wrapped to `longest_line`."""
+    """Returns system names, wrapped to `longest_line`, with seed counts if any seeds are lost."""
     names = []
     for system in comparison.systems:
         marks = ["baseline"] * (system is comparison.baseline)
@@ -76,7 +75,7 @@ def _names(comparison: Comparison, longest_line: int) -> list[str]:
 
 
 def _draw_scores(comparison: Comparison) -> Captioned:
-    """Draws a row for each system: its mean with one standard deviation, and its seeds below."""
+    """Plots a row for each system: the mean and standard deviation above the seeds' scores."""
     measures, systems = comparison.measures, comparison.systems
     panels = [measures.measure(name, panel=True) for name in measures.panels]
     panels = [panel for panel in panels if comparison.has(panel.path)]
@@ -86,14 +85,12 @@ def _draw_scores(comparison: Comparison) -> Captioned:
             spread = system.over_seeds(panel.path)
             if spread is None:
                 continue
-            style = look(y)
-            if spread.n > 1:  # below the mean, so that it stays visible
+            if spread.n > 1:  # drawn below the mean, to keep the mean visible
                 seeds = [panel.scale * (run.score(panel.path) or 0) for run in system.runs]
-                dot = {"markersize": 3, "alpha": 0.7, "markeredgewidth": 0}
-                axes.plot(seeds, [y + 0.25] * spread.n, "o", color=style["color"], **dot)
+                small = {"markersize": 3, "alpha": 0.7, "markeredgewidth": 0}
+                axes.plot(seeds, [y + 0.25] * spread.n, "o", color=look(y)["color"], **small)
             bar = None if math.isnan(spread.deviation) else panel.scale * spread.deviation
-            mark = {"color": style["color"], "markersize": 5, "capsize": 3}
-            axes.errorbar(panel.scale * spread.mean, y, xerr=bar, fmt=style["marker"], **mark)
+            _draw_dot(axes, panel.scale * spread.mean, y, bar)
         if comparison.baseline and (base := comparison.baseline.over_seeds(panel.path)):
             axes.axvline(panel.scale * base.mean, **DOTTED)
     line = " The dotted line is the baseline." if comparison.baseline else ""
@@ -104,7 +101,7 @@ def _draw_scores(comparison: Comparison) -> Captioned:
 
 
 def _draw_differences(comparison: Comparison) -> Captioned:
-    """Draws a row per system: its difference to the baseline and interval; a panel per metric."""
+    """Plots each system's difference from the baseline and its interval, one subplot per metric."""
     panels = [comparison.measures.measure(name, panel=True) for name in comparison.metrics]
     figure, row = _with_rows(_names(comparison, MAX_LABEL_LENGTH), panels)
     for axes, panel in zip(row, panels, strict=True):
@@ -112,20 +109,25 @@ def _draw_differences(comparison: Comparison) -> Captioned:
             if difference:
                 half = panel.scale * (difference.high - difference.mean)
                 bar = half if difference.has_interval else None
-                mark = {"color": look(y)["color"], "markersize": 4, "capsize": 2.5}
-                mean = panel.scale * difference.mean
-                axes.errorbar(mean, y, xerr=bar, fmt=look(y)["marker"], **mark)
+                _draw_dot(axes, panel.scale * difference.mean, y, bar)
         axes.axvline(0, **DOTTED)
-    return figure, f"Difference to the baseline, with {CONFIDENCE:.0%} intervals."
+    return figure, f"Difference from the baseline, with {CONFIDENCE:.0%} intervals."
+
+
+def _draw_dot(axes: Axes, value: float, row: int, half: float | None) -> None:
+    """Plots a value in a row, with an error bar of `half` to each side unless `half` is None."""
+    mark = {"color": look(row)["color"], "fmt": look(row)["marker"], "markersize": 5}
+    axes.errorbar(value, row, xerr=half, capsize=3, **mark)
 
 
 def _with_rows(names: Sequence[str], panels: Sequence[Measure]) -> tuple[Figure, list[Axes]]:
-    """Returns a figure with a panel for each measure, in which each name has a row."""
-    lines = max(2, *(2 + name.count("\n") for name in names))  # of text per row, one of them blank
+    """Returns a figure, and its subplots: one for each measure, with a row for each name."""
+    lines = max(2, *(2 + name.count("\n") for name in names))  # lines per row, with a blank one
     figure = new_figure(WIDTH, 0.7 + 0.15 * lines * len(names))
     row = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
     for axes, panel in zip(row, panels, strict=True):
         axes.set_xlabel(textwrap.fill(panel.title, 2 * MAX_LABEL_LENGTH // len(panels)))
+        light_grid(axes)
         axes.grid(False, axis="y")
         axes.tick_params(axis="y", length=0)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=4))
@@ -137,7 +139,7 @@ def _with_rows(names: Sequence[str], panels: Sequence[Measure]) -> tuple[Figure,
 def _draw_curves(
     comparison: Comparison, names: Sequence[str], levels: Sequence[float]
 ) -> Captioned:
-    """Draws validation curves, means over seeds, over steps or, if they are known, minutes."""
+    """Plots mean validation curves against minutes if times are known, or else against steps."""
     measures, systems = comparison.measures, comparison.systems
     figure = _with_legend(comparison, 2.3 * len(names))
     column = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0]
@@ -160,7 +162,7 @@ def _draw_curves(
 
 
 def _draw_lengths(comparison: Comparison) -> Captioned:
-    """Draws test scores by the number of words."""
+    """Plots test scores for buckets of texts, which are grouped by number of words."""
     measures, lengths = comparison.measures, comparison.runs[0].lengths
     names = measures.by_length if comparison.trials else comparison.metrics[:1]
     buckets = length_buckets(lengths)
@@ -183,18 +185,15 @@ def _draw_lengths(comparison: Comparison) -> Captioned:
 
 
 def _draw_band(axes: Axes, x: np.ndarray, values: np.ndarray, n: int) -> None:
-    """Draws the mean of values [seeds, x] of system n, and a band of one standard deviation."""
-    mean = values.mean(0)
-    # A hundred marks would hide the curve.
-    axes.plot(x, mean, linewidth=1.3, markevery=max(1, len(x) // 8), **_style(n))
-    if len(values) > 1:
-        deviation = values.std(0, ddof=1)
-        edges = mean - deviation, mean + deviation
-        axes.fill_between(x, *edges, color=look(n)["color"], alpha=BAND, linewidth=0)
+    """Plots the mean over seeds of values [seeds, x], with a band of ± one standard deviation."""
+    mean, deviation = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else 0
+    # Markers at a hundred points would hide the curve.
+    every = max(1, len(x) // 8)
+    curve(axes, x, mean, (mean - deviation, mean + deviation), markevery=every, **_style(n))
 
 
 def _with_legend(comparison: Comparison, height: float) -> Figure:
-    """Returns a figure with a legend below panels of this height."""
+    """Returns a figure with `height` inches for subplots above a legend of the systems."""
     names = _names(comparison, MAX_LEGEND_LENGTH)
     lines = [Line2D([], [], **_style(n)) for n in range(len(names))]
     columns = max(1, min(len(names), 3, 90 // (max(map(len, names)) + 8)))

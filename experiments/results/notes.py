@@ -1,4 +1,4 @@
-"""The notes below the tables of a sweep or comparison: method and limits of each number."""
+"""Notes below the tables of a sweep or comparison, on the method and limits of each number."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +7,7 @@ from .systems import Comparison
 
 
 def write_notes(comparison: Comparison) -> list[str]:
-    """Returns a sentence or two about each number in the tables."""
+    """Returns sentences that explain the numbers in the tables."""
     measures, baseline = comparison.measures, comparison.baseline
     texts = "this text"
     if lengths := len(comparison.runs[0].lengths):
@@ -55,7 +55,7 @@ def _sweep_notes(sweep: Comparison) -> Iterable[str]:
 
 
 def _difference_notes(comparison: Comparison) -> list[str]:
-    """Returns sentences about the differences to the baseline, if there are any."""
+    """Returns sentences about the differences from the baseline, if there are any."""
     measures = comparison.measures
     compared = [each for row in comparison.differences.values() for each in row if each]
     if not compared or comparison.baseline is None:
@@ -73,9 +73,9 @@ def _difference_notes(comparison: Comparison) -> list[str]:
 
 
 def _test_notes(differences: Sequence[Difference], noun: str, systems: int) -> list[str]:
-    """Returns sentences on what intervals and p-values cover, and how they were corrected.
+    """Returns sentences about the scope and the correction of intervals and p-values.
 
-    `systems` are compared with the baseline in each measure, over texts that are called `noun`.
+    `systems` is the number of systems compared with the baseline. `noun` is the word for a text.
     """
     tested = [each for each in differences if each.has_interval]
     several = any(max(each.seeds) > 1 for each in tested)

@@ -1,4 +1,4 @@
-"""The task-specific part of a report: good and bad outputs of a run."""
+"""The task-specific sections of a report: a run's sample outputs and worst outputs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -20,18 +20,18 @@ from ..display.web_page import shortened
 from .table import Table
 from .tasks import read_columns, read_lines
 
-SAMPLES, WORST, ERRORS, MISTAKES = 5, 6, 3, 10  # texts shown
-MAX_TEXT_LENGTH = 600  # characters of a text shown
-MAX_DRAWN_TOKENS = 48  # tokens per side of an attention map
-MIN_TOKENS = 5  # of a segment, for a meaningful perplexity
+SAMPLES, WORST, ERRORS, MISTAKES = 5, 6, 3, 10  # numbers of texts shown
+MAX_TEXT_LENGTH = 600  # maximum number of characters shown per text
+MAX_DRAWN_TOKENS = 48  # maximum number of tokens per side of an attention map
+MIN_TOKENS = 5  # minimum number of tokens in a segment for a meaningful perplexity
 EXACT, SEARCH, MODEL = "exact", "search", "model"
-# Minimum lead of a reference over the translation's score, relative and absolute: scores are
-# saved with four decimals, and other programs than the search's round differently.
+# A reference must outscore a translation by more than this margin (relative and absolute). Saved
+# scores have four decimals, and the rounding errors of the search differ from those of rescoring.
 LEAD = 1e-3
 
 
 class AttentionMap(NamedTuple):
-    """Attention weights from 0 to 1: a row per written token, a column per token that is read."""
+    """Attention weights from 0 to 1, with a row per output token and a column per source token."""
 
     rows: list[str]
     columns: list[str]
@@ -39,7 +39,7 @@ class AttentionMap(NamedTuple):
 
 
 class Excerpt(NamedTuple):
-    """A text and the model's output, as named lines."""
+    """A text and the model's output for this text, as lines keyed by name."""
 
     title: str
     lines: dict[str, str]
@@ -57,19 +57,19 @@ class Group(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A sentence of a scored split, and its translation."""
+    """A source sentence of an evaluation split, with its reference and its translation."""
 
-    line: int  # its number, from one
+    line: int  # line number, from one
     source: str
     reference: str  # the most similar one, if there are several
     translation: str
     chrf: float  # of the translation, from 0 to 100
     log_prob: float  # of the translation, in nats
-    tokens: int  # of the translation with its end-of-sentence; 0 for a blank line
+    tokens: int  # of the translation including end-of-sentence; 0 for a blank line
 
 
 class Judged(NamedTuple):
-    """A sentence, the search scores of reference and translation, and its kind of error."""
+    """A sentence, the search scores of its translation and reference, and the kind of error."""
 
     sentence: Sentence
     translation: float
@@ -83,9 +83,9 @@ def translations(
     """Returns samples, search and model errors, and the worst translations.
 
     Args:
-      decode: `config.decode` of the search that made the run's translations.
-      trained: the model that was scored; None if it is not available.
-      missing: a message that says how to get it.
+      decode: the `config.decode` with which the run's translations were generated.
+      trained: the model that was scored, or None if it is not available.
+      missing: a message that explains why the model is not available.
     """
     sentences = read_sentences(folder, split)
     spread = _spread(sentences)
@@ -129,7 +129,7 @@ def _example(title: str, texts: dict[str, str], attention: AttentionMap | None =
 def _errors(
     decode: ConfigDict, sentences: Sequence[Sentence], trained: TrainedRun | None, missing: str
 ) -> Group:
-    """Returns the section of the report on search errors and model errors."""
+    """Returns the report section on search errors and model errors."""
     title = "Search errors and model errors"
     if trained is None:
         return Group("errors", title, [f"References are not scored: {missing}"])
@@ -164,7 +164,7 @@ def _errors(
 
 
 def _error_examples(judged: Sequence[Judged], kind: str) -> list[Excerpt]:
-    """Returns the clearest errors of a kind: those whose two scores differ most."""
+    """Returns the errors of a kind with the largest score differences."""
     errors = [each for each in judged if each.kind == kind]
     errors.sort(key=lambda each: -abs(each.reference - each.translation))
     about = ", {0.kind} error: reference {0.reference:.3f}, translation {0.translation:.3f}"
@@ -174,7 +174,7 @@ def _error_examples(judged: Sequence[Judged], kind: str) -> list[Excerpt]:
 def likelihoods(
     decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
-    """Returns a text that the model generates, and its worst predictions; see `translations`."""
+    """Returns a language model's sample and the text it predicts worst; see `translations`."""
     notes, written = [f"Nothing is written: {missing}"], []
     if trained:
         text = "".join(trained.predictor.stream(trained.variables, ""))
@@ -205,7 +205,7 @@ def likelihoods(
 def predictions(
     decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
-    """Returns samples and the most confident mistakes; see `translations`."""
+    """Returns samples and the most confident mistakes of a classifier; see `translations`."""
     columns = read_columns(folder / f"predictions/{split}.tsv")
     numbered = [*enumerate(zip(*columns, strict=True), 1)]
     wrong = [(-float(row[2]), number, row) for number, row in numbered if row[0] != row[1]]
@@ -225,7 +225,7 @@ def predictions(
     ]
 
 
-# Functions by `TaskMeasures.made`.
+# Functions keyed by `TaskMeasures.made`.
 REGISTRY: dict[str, Callable[..., list[Group]]] = {
     "translations": translations,
     "likelihoods": likelihoods,
@@ -237,7 +237,7 @@ REGISTRY: dict[str, Callable[..., list[Group]]] = {
 
 
 def read_sentences(folder: Path, split: str) -> list[Sentence]:
-    """Returns the sentences of a split with the translations of a run."""
+    """Returns the sentences of a split, and a run's translations of the sentences."""
     place = folder / "translations"
     further = (path.name.removesuffix(".txt") for path in place.glob(f"{split}.reference.*.txt"))
     names = (split, f"{split}.source", f"{split}.reference", *further)
@@ -254,22 +254,22 @@ def read_sentences(folder: Path, split: str) -> list[Sentence]:
 
 
 def judge(trained: TrainedRun, sentences: Sequence[Sentence], decode: ConfigDict) -> list[Judged]:
-    """Returns the sentences whose translation can be judged, with their kind of error.
+    """Returns the sentences that can be judged, each with the kind of error of its translation.
 
-    A translation that equals its reference is `EXACT`. Otherwise it is a `SEARCH` error if the
-    reference scores higher by more than rounding, since the search should have preferred it; if
-    not, a `MODEL` error. Search errors that the reference does not reveal are not counted. Left out
-    are sentences whose reference the search cannot produce: it or its source is too long to be read
-    whole, or it has an unknown token.
+    A translation that equals its reference is `EXACT`. Otherwise, it is a `SEARCH` error if the
+    reference scores higher by more than rounding error, since the search should have preferred the
+    reference, or else a `MODEL` error. Search errors that the reference does not reveal are not
+    counted. Sentences are omitted if the search cannot produce the reference: the source or the
+    reference exceeds the maximum length, or the reference has an unknown token.
 
     Source: Stahlberg and Byrne 2019, "On NMT Search Errors and Model Errors: Cat Got Your
-    Tongue?", who find all search errors by exact search.
+    Tongue?", which finds all search errors by exact search.
     """
     predictor = trained.predictor
     _, sources, references, translations, *_ = map(list, zip(*sentences, strict=True))
     read = predictor.source_tokenizer.encode(sources)
     ids, written = map(predictor.target_tokenizer.encode, (references, translations))
-    # A longer source is split for translation, and each segment has its own score.
+    # Longer sources are translated in segments, and each segment has its own score.
     usable = [
         max(len(source), len(target)) < predictor.max_length and UNK_ID not in target
         for source, target in zip(read, ids, strict=True)
@@ -289,7 +289,7 @@ def judge(trained: TrainedRun, sentences: Sequence[Sentence], decode: ConfigDict
 
 
 def penalised(log_prob: float, tokens: int, decode: ConfigDict) -> float:
-    """Returns the score by which a search compares: log-probability over the length penalty."""
+    """Returns the score that a search maximises: log-probability divided by length penalty."""
     return log_prob / float(PENALTIES[decode.length_penalty](np.float64(tokens), decode.alpha))
 
 
@@ -299,23 +299,23 @@ def penalised(log_prob: float, tokens: int, decode: ConfigDict) -> float:
 def cross_attention(
     trained: TrainedRun, sources: Sequence[str], translations: Sequence[str]
 ) -> list[AttentionMap | None]:
-    """Returns the mean attention of the last layer's heads for each source and its translation.
+    """Returns the last layer's cross-attention, averaged over heads, for each sentence pair.
 
     A map is None if the model has no cross-attention, or if a side has more tokens than
-    `MAX_DRAWN_TOKENS` or than the model reads.
+    `MAX_DRAWN_TOKENS` or than the model's maximum length.
     """
     predictor = trained.predictor
     maps: list[AttentionMap | None] = [None] * len(sources)
     length = min(MAX_DRAWN_TOKENS, predictor.max_length)
     read, written = predictor.encode_pairs(map(Pair, sources, translations))
-    # Both lengths include the end-of-sentence.
+    # The maximum length counts the end-of-sentence token, which the token ids lack.
     drawn = [i for i in range(len(sources)) if max(len(read[i]), len(written[i])) < length]
     if not drawn or not has_cross_attention(predictor.model.config):
         return maps
     texts = [read[i] for i in drawn], [written[i] for i in drawn]
     batch = predictor.make_batch(*texts, len(drawn), length)
 
-    @jax.jit  # in one program, so that only the mean is returned, not all weights
+    @jax.jit  # the compiled program returns only the mean, not all weights
     def mean_of_last_layer(variables: Any, batch: Any) -> jax.Array:
         return predictor.batch_attention(variables, batch)["cross"].weights[-1].mean(axis=1)
 
@@ -329,5 +329,5 @@ def cross_attention(
 
 
 def _shown(token: str) -> str:
-    """Returns a token as shown on the page, whose fonts are assumed to have all characters."""
+    """Returns a token as shown on the page, assuming that the page's fonts cover all characters."""
     return visible(token, frozenset(token))

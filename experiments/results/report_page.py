@@ -1,7 +1,7 @@
-"""The report of a run: one page with everything needed to judge it.
+"""The report of a run: an HTML page with the information that is needed to judge the run.
 
-It reads only the run's folder and its checkpoint, so it can be made again without the training
-data.
+The report uses only the run's folder and checkpoint, so it can be written again without the
+training data.
 """
 
 import base64
@@ -25,7 +25,7 @@ from . import outputs, run_tables
 from .outputs import Group
 from .tasks import REGISTRY
 
-# Pictures in `figures/` that a report shows, with their captions.
+# Images in `figures/` that are shown in a report, with their captions.
 PICTURES = {
     "examples.png": "Pictures of the test set, and below what the class token looks at",
     "over_picture.png": "What the class token looks at: the heads of each layer, and the rollout",
@@ -43,7 +43,7 @@ PICTURES = {
 
 
 def report(run: Run) -> Iterable[Path]:
-    """Writes the report of a run again, with its checkpoint if that is still available."""
+    """Rewrites the report of a run, using the run's checkpoint if it is still available."""
     run.check_same()
     results, task = run.results, tasks.REGISTRY[run.config.task]
     if results is None:
@@ -54,7 +54,7 @@ def report(run: Run) -> Iterable[Path]:
     missing = "the checkpoints are not those of the results: --mode=evaluate scores them again"
     try:
         trained = run.load_trained()
-        if task.label_type == CAPTIONS:  # the texts are picture names, which only the task can read
+        if task.label_type == CAPTIONS:  # the texts are image names, which only the task can read
             predictor = task.from_folder(run.folder, run.config).predictor
             trained = dataclasses.replace(trained, predictor=predictor)
     except UserError as error:
@@ -68,18 +68,18 @@ def write(run: Run, results: dict[str, Any], trained: TrainedRun | None, missing
 
     Args:
       results: the content of `results.json`.
-      trained: the model with these results; None if it is not available.
-      missing: the reason, for the reader, if it is not available.
+      trained: the model that has these results, or None if the model is not available.
+      missing: the reason, shown to the reader, why the model is not available.
     """
     config, folder = run.config, run.folder
     recorded = runs.read_run(folder)
     environment, data = recorded.get("environment"), recorded.get("data")
-    # The report shows the saved config: the flags of a mode do not change the training.
+    # The report shows the saved config, since flags of this command did not affect the training.
     recorded = load_config(folder)
     differing = run_tables.differing(recorded)
     split = run_tables.main_split(results)
     behaviour = runs.read_results(folder / "evaluations/behaviour/results.json") or {}
-    if behaviour.get("step") != results["step"]:  # scores of other weights
+    if behaviour.get("step") != results["step"]:  # the scores are of other weights
         behaviour = {}
     task, decode = tasks.REGISTRY[config.task], run_tables.decode_of(config.decode, results)
     try:
@@ -87,7 +87,7 @@ def write(run: Run, results: dict[str, Any], trained: TrainedRun | None, missing
             raise UserError(f"{name} is damaged: --mode=evaluate writes it again")
         write_groups = outputs.REGISTRY[REGISTRY[config.task].made]
         groups = write_groups(decode, folder, split, trained, missing)
-    except (UserError, ValueError) as error:  # columns of a foreign file may be wrong
+    except (UserError, ValueError) as error:  # a file from elsewhere may have wrong columns
         groups = [Group("samples", "Texts", [str(error)])]
     return web_page.write_page(
         folder / REPORT,
@@ -120,7 +120,7 @@ def write(run: Run, results: dict[str, Any], trained: TrainedRun | None, missing
 
 
 def _curves(metrics: Path) -> Any:
-    """Returns the training curves in the page's colours, or a line of text if there are none."""
+    """Returns the training curves in the page's colours, or an explanation if there are none."""
     caption = "Loss, scores and learning rate over the steps of the training"
     try:
         figure = training_curves.build_figure(training_curves.read_curves(metrics), metrics.name)
@@ -130,7 +130,7 @@ def _curves(metrics: Path) -> Any:
 
 
 def _pictures(figures: Path) -> dict[str, str]:
-    """Returns a run's pictures as URLs, by caption, in the order of the numbers in their names."""
+    """Returns a run's figures as data URLs keyed by caption, sorted numerically by file name."""
 
     def place(path: Path) -> str:
         return re.sub(r"\d+", lambda number: number[0].zfill(9), path.name)  # strip_2 < strip_10

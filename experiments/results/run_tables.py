@@ -1,4 +1,4 @@
-"""Tables of a run for its report: scores, costs, text, config and environment."""
+"""Tables for a run's report: scores, cost, data, config and environment."""
 
 import json
 import shlex
@@ -25,19 +25,19 @@ MARKS = {"±": "± is half a 95% bootstrap interval", "(": "brackets have a 95% 
 
 
 def rows_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the scores of each split, and those of initial weights that are another run's."""
+    """Returns the scores of each split, and of initial weights that come from another run."""
     first = first_scores(results.get(START)).items()
     splits = {name: scores for name, scores in results.items() if is_split(name)}
     return splits | {f"{name}, first weights": scores for name, scores in first}
 
 
 def main_split(results: dict[str, Any]) -> str:
-    """Returns the split that a run is judged by: the test set, if it has one."""
+    """Returns the split by which a run is judged: `test`, or else the first split with scores."""
     return "test" if "test" in results else next(filter(is_split, results))
 
 
 def main_score(task: str, results: dict[str, Any]) -> str:
-    """Returns a sentence with the main score of a run and its confidence interval."""
+    """Returns a sentence that states a run's main score and the score's confidence interval."""
     split, measures = main_split(results), REGISTRY[task]
     measure, metric = measures.main, measures.metric(measures.main_metric)
     scores = results[split]
@@ -51,7 +51,7 @@ def main_score(task: str, results: dict[str, Any]) -> str:
 
 
 def score_table(task: str, results: dict[str, Any]) -> Table:
-    """Returns all numbers of all splits, one per row, the main metrics first."""
+    """Returns a table with a row for each score, main metrics first, and a column per split."""
     splits = rows_of(results)
     names = dict.fromkeys(
         name
@@ -63,7 +63,7 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
     columns = [each for measure in measures for each in measure.expand([results])]
     shown = {each.name: each for each in columns if each.path.startswith("test.")}
     for name in names:
-        metric = REGISTRY[task].metric(name)  # a number that sweep tables do not have
+        metric = REGISTRY[task].metric(name)  # a score that is not in sweep tables
         shown.setdefault(name, Measure(name, metric.column, metric.scale, metric.format))
     shown[SECONDS.name] = SECONDS
     rows = [
@@ -76,7 +76,7 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
 
 
 def behaviour_table(results: dict[str, Any]) -> Table | None:
-    """Returns the pass rates of the evaluation `behaviour`, if there is one."""
+    """Returns a table of pass rates in the `behaviour` evaluation, or None if there are none."""
     rows = [
         [check, f"{rate['lines']:,}", f"{rate['passed'] / rate['lines']:.1%}"]
         + [f"{rate['low']:.1%} to {rate['high']:.1%}"]
@@ -87,18 +87,18 @@ def behaviour_table(results: dict[str, Any]) -> Table | None:
 
 
 def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns (score, signature) of the main split; equal signatures are comparable."""
+    """Returns (metric, signature) pairs of the main split; equal signatures are comparable."""
     end, scores = "_signature", results[main_split(results)]
     return [(name.removesuffix(end), text) for name, text in scores.items() if name.endswith(end)]
 
 
 def decode_of(settings: ConfigDict, results: dict[str, Any]) -> Any:
-    """Returns `config.decode` of the final scores, which may differ from today's config."""
+    """Returns the `config.decode` of the final scores, which may differ from `settings`."""
     return ConfigDict({**settings, **results.get(DECODE, {})})
 
 
 def decode_table(decode: ConfigDict, task: str) -> Table | None:
-    """Returns a table of the search settings of the scored translations; None without any."""
+    """Returns a table of the search settings for translation, or None for other tasks."""
     if not tasks.REGISTRY[task].is_translated:
         return None
     rows = [[key, _shown(decode[key.partition(".")[2]])] for key in having("search")]
@@ -106,7 +106,7 @@ def decode_table(decode: ConfigDict, task: str) -> Table | None:
 
 
 def cost_table(results: dict[str, Any], unit: str) -> Table:
-    """Returns the costs of a run."""
+    """Returns a table of the cost of a run."""
     steps = sorted(results["averaged_steps"])
     listed = ", ".join(f"{step:,}" for step in steps)
     rows = [
@@ -125,7 +125,7 @@ def cost_table(results: dict[str, Any], unit: str) -> Table:
 
 
 def class_table(scores: dict[str, Any]) -> Table | None:
-    """Returns precision, recall, F1 and AUC of each class of a classifier."""
+    """Returns a table of per-class precision, recall, F1 and AUC, or None for other tasks."""
     if "classes" not in scores:
         return None
     rows = [
@@ -141,8 +141,7 @@ def class_table(scores: dict[str, Any]) -> Table | None:
 
 
 def data_tables(data: dict[str, Any]) -> list[Table]:
-    """Returns tables of cleaning, of the pairs of each corpus, of the text of each split, and of
-    tokens and batches, as far as the task has them."""
+    """Returns tables of the data: cleaning, pairs per corpus, text per split, tokens, batches."""
     tables, splits = [], data["splits"]
     if cleaning := data.get("cleaning"):
         read = cleaning["read"]
@@ -166,7 +165,7 @@ def data_tables(data: dict[str, Any]) -> list[Table]:
 
 
 def _corpora_table(corpora: dict[str, dict[str, Any]]) -> Table:
-    """Returns the numbers of pairs read, dropped and sampled in each corpus."""
+    """Returns a table of the numbers of pairs read, dropped and sampled per corpus."""
     reasons = dict.fromkeys(reason for each in corpora.values() for reason in each["dropped"])
     counts = {"read": [each["read"] for each in corpora.values()]}
     counts |= {r: [each["dropped"].get(r, 0) for each in corpora.values()] for r in reasons}
@@ -181,26 +180,26 @@ def _corpora_table(corpora: dict[str, dict[str, Any]]) -> Table:
 
 
 def differing(config: ConfigDict) -> list[tuple[str, Any, Any]]:
-    """Returns (key, value, default) of the keys that differ from their defaults."""
+    """Returns (key, value, default) for each key that differs from its default."""
     defaults = flatten(default_config())
     return [(k, v, defaults[k]) for k, v in flatten(config).items() if v != defaults[k]]
 
 
 def config_table(keys: Iterable[tuple[str, Any, Any]]) -> Table:
-    """Returns a table of the keys that differ from their defaults, see `differing`."""
+    """Returns a table of the keys that `differing` returns."""
     rows = [[key, _shown(value), _shown(default)] for key, value, default in keys]
     return Table("Keys that differ from configs/base.py", ["key", "value", "default"], rows)
 
 
 def command(keys: Iterable[tuple[str, Any, Any]]) -> str:
-    """Returns the shell command that repeats the training, given the keys that differ."""
+    """Returns the shell command that repeats the training, given the keys from `differing`."""
     flags = [shlex.quote(f"--config.{key}={_as_flag(value)}") for key, value, _ in keys]
     start = f"{LAUNCH} --config=configs/base.py --workdir=runs/again"
     return " \\\n    ".join([start, *flags])
 
 
 def environment_table(environment: dict[str, Any]) -> Table:
-    """Returns the machine and the versions at the last start of a run."""
+    """Returns a table of the machine and the package versions at a run's last start."""
     devices, code = environment["devices"], environment["code"]
     commit = "no git checkout of its own"
     if code:

@@ -1,4 +1,4 @@
-"""The systems that `--runs` names: runs on one test set, with several seeds pooled per system."""
+"""Reads the systems named by `--runs`; a system may pool several runs with different seeds."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,17 +24,17 @@ from .systems import (
 from .tasks import REGISTRY, TaskMeasures
 
 RUNS_EXAMPLE = "--runs=runs/a,runs/b"
-# Keys that may differ between seeds of one setting: names and paths.
+# Config keys that may differ between the seeds of a setting, such as names and paths.
 FREE_KEYS = {"seed", *having("label", "place", "sweep", "trials")}
 
 
 def read_systems(flag: str, test_set: str | None) -> Comparison:
-    """Returns the comparison of systems, whose baseline is the first.
+    """Returns the comparison of the systems in `flag`; the first system is the baseline.
 
     Args:
-      flag: SYSTEM,SYSTEM[,...]; a SYSTEM is [NAME=]FOLDER[+FOLDER...], in which the folder of a
-        sweep over seeds stands for its runs.
-      test_set: the name of an evaluation of all runs; None for the runs' own test set.
+      flag: SYSTEM,SYSTEM[,...]. A SYSTEM is [NAME=]FOLDER[+FOLDER...]; the folder of a sweep over
+        seeds stands for all runs of the sweep.
+      test_set: the name of an evaluation that all runs have, or None for the runs' own test set.
     """
     folders_of = _parse(flag)
     folders = [folder for system in folders_of.values() for folder in system]
@@ -62,7 +62,7 @@ def read_systems(flag: str, test_set: str | None) -> Comparison:
 
 
 def _comparable_metrics(measures: TaskMeasures, runs: Sequence[ScoredRun]) -> list[str]:
-    """Returns the metrics of texts that count the same units in all runs."""
+    """Returns the metrics that count the same units in all runs."""
     metrics = list(measures.of_sums)
     if measures.per_token:
         first, *others = (run.counts[measures.per_token][:, 1] for run in runs)
@@ -72,7 +72,7 @@ def _comparable_metrics(measures: TaskMeasures, runs: Sequence[ScoredRun]) -> li
 
 
 def _parse(runs: str) -> dict[str, list[Path]]:
-    """Returns the folders of each system's runs, by the system's name."""
+    """Returns the folders of each system's runs, keyed by system name."""
     parts = [part.strip() for part in runs.split(",") if part.strip()]
     if len(parts) < 2:
         raise UserError(f"--runs={runs} has fewer than two systems: name them as {RUNS_EXAMPLE}")
@@ -93,7 +93,7 @@ def _parse(runs: str) -> dict[str, list[Path]]:
 
 
 def _runs_of(folder: Path) -> list[Path]:
-    """Returns a run's folder, or the folders of all runs of a sweep over seeds."""
+    """Returns the run folders in a folder, which is a run or a sweep over seeds."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder: check --runs")
     trials = find_trials(folder)
@@ -110,7 +110,7 @@ def _runs_of(folder: Path) -> list[Path]:
 
 
 def _check_same_setting(first: Run, other: Run) -> None:
-    """Raises UserError unless two runs of a system differ in nothing but their seed."""
+    """Raises UserError unless two runs of a system differ only in `FREE_KEYS`."""
     ours, theirs = flatten(first.config), flatten(other.config)
     keys = [key for key in ours if ours[key] != theirs[key] and key not in FREE_KEYS]
     if keys:
@@ -121,7 +121,7 @@ def _check_same_setting(first: Run, other: Run) -> None:
 
 
 def _read_run(run: Run, measures: TaskMeasures, test_set: str | None) -> ScoredRun:
-    """Returns a finished run with its outputs on a test set and their scores."""
+    """Returns a finished run with its test set outputs and the scores of these outputs."""
     folder, data = run.folder, run.config.data
     place = folder if test_set is None else folder / workdir.EVALUATIONS / test_set
     path = place / "results.json"
@@ -143,12 +143,12 @@ def _read_run(run: Run, measures: TaskMeasures, test_set: str | None) -> ScoredR
     if "test" not in results:
         raise UserError(f"{path} has no scores of a test set: there is nothing to compare")
     scored_run = read_texts(ScoredRun(folder, results), place, measures, data)
-    if not measures.all_texts:  # not all texts have outputs: score only those that do
+    if not measures.all_texts:  # score only the texts that have outputs
         for name, of_sums in measures.of_sums.items():
             results["test"][name] = score_of(scored_run.counts[name], of_sums)
     return scored_run
 
 
 def list_stopped(runs: Iterable[Run]) -> list[str]:
-    """Returns the folder and the step of each run whose training stopped before its end."""
+    """Returns the folder and the step of each run that stopped before the end of its training."""
     return [f"{run.folder} (step {run.step:,})" for run in runs if run.state == State.STARTED]

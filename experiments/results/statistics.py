@@ -1,7 +1,7 @@
-"""The scores of systems, their spread over seeds, and significance tests of their differences.
+"""System scores, their spread over seeds, and significance tests of their differences.
 
 Sweeps and comparisons use the same test of whether a system differs from a baseline on a test
-set; docs/comparisons.md gives the reasons for it.
+set; docs/comparisons.md explains why this test is used.
 """
 
 import math
@@ -13,23 +13,23 @@ from jaxtyping import Float, Real
 from scipy import special
 
 LEVEL, CONFIDENCE, POWER = 0.05, 0.95, 0.8
-TESTS = {  # tests over seeds, by their names in signatures
+TESTS = {  # tests over seeds, keyed by their names in signatures
     "t": "Student's t",
     "welch": "Welch's t (with unequal numbers of seeds)",
     "cochran-cox": "Cochran and Cox's test (if one of unequal numbers of seeds is two)",
 }
 STUDENT, WELCH, COCHRAN_COX = TESTS
-EQUAL = 1e-9  # relative to a difference: smaller standard errors are rounding errors
-ROUNDING = 1e-9  # in scores: smaller differences and standard errors are rounding errors
+EQUAL = 1e-9  # standard errors below this fraction of a difference are rounding errors
+ROUNDING = 1e-9  # smaller score differences and standard errors are rounding errors
 
-# Maps sums of the texts' counts, one row per corpus, to the score of each corpus.
+# Maps sums of per-text counts (one row per corpus) to the score of each corpus.
 OfSums = Callable[[Real[np.ndarray, "corpora n"]], Float[np.ndarray, "corpora"]]
 
 
 class Spread(NamedTuple):
-    """The mean of n numbers, their sample deviation, and half the 95% interval of the mean.
+    """The mean and sample standard deviation of n numbers, and the mean's 95% interval half-width.
 
-    Deviation and interval of a single number are NaN; so is the interval of equal numbers.
+    The deviation is NaN for a single number; the interval is also NaN for equal numbers.
     """
 
     n: int
@@ -39,7 +39,7 @@ class Spread(NamedTuple):
 
 
 def spread(numbers: Sequence[float]) -> Spread:
-    """Returns the spread of one or more numbers; the interval uses Student's t."""
+    """Returns the mean, standard deviation and confidence interval (Student's t) of the numbers."""
     n, mean = len(numbers), float(np.mean(numbers))
     if n == 1:
         return Spread(n, mean, math.nan, math.nan)
@@ -49,34 +49,34 @@ def spread(numbers: Sequence[float]) -> Spread:
 
 
 class Scores(NamedTuple):
-    """The scores of a system's runs, and the contribution of each text, see `text_values`."""
+    """The scores of a system's runs, and the contribution of each text (see `text_values`)."""
 
     runs: list[float]
     texts: Float[np.ndarray, "runs texts"] | None = None  # None if only the scores are known
 
 
 class Difference(NamedTuple):
-    """The difference of a system to a baseline, in the unit of the scores."""
+    """The difference between a system and a baseline, in the unit of the scores."""
 
-    mean: float  # of the runs' scores, minus that of the baseline
-    low: float  # of the 95% interval; NaN if the variance is 0 or cannot be estimated
+    mean: float  # mean score of the system minus mean score of the baseline
+    low: float  # end of the 95% interval; NaN if the variance is 0 or cannot be estimated
     high: float
-    p_value: float  # two-sided, NaN if the interval is; below 0.05 exactly if that excludes 0
-    corrected: float  # the p-value, corrected for the number of systems
-    # The true difference that has a corrected p below 0.05 in four of five cases, if it is the
-    # only one.
+    p_value: float  # two-sided; NaN if `low` is NaN; below 0.05 exactly if the interval excludes 0
+    corrected: float  # the p-value, corrected for the number of compared systems
+    # The true difference for which the corrected p-value is below 0.05 with 80% probability, if no
+    # other system differs.
     detectable: float
-    seeds: tuple[int, int]  # numbers of runs: of the system, of the baseline
-    texts: int  # number of texts; 0 if the test is over seeds alone, as with a single text
+    seeds: tuple[int, int]  # numbers of runs of the system and of the baseline
+    texts: int  # number of texts; 0 if only the variance over seeds is known
 
     @property
     def has_interval(self) -> bool:
-        """Whether there is an interval, and a p-value."""
+        """Whether the difference has an interval and a p-value."""
         return not math.isnan(self.p_value)
 
     @property
     def signature(self) -> str:
-        """The test, the numbers of seeds, and the number of texts behind the p-value."""
+        """The test and the numbers of seeds and texts from which the p-value is computed."""
         ours, theirs = self.seeds
         return f"{test_of(self.seeds)}|two-sided|seeds:{ours},{theirs}|texts:{self.texts}"
 
@@ -84,20 +84,20 @@ class Difference(NamedTuple):
 def ratio_of_sums(
     sums: Real[np.ndarray, "corpora 2"], scale: float = 1.0
 ) -> Float[np.ndarray, "corpora"]:
-    """Returns the ratio of two sums, times `scale`; the second sum counts units."""
+    """Returns the ratio of two sums, times `scale`. The second sum is a number of units."""
     return scale * sums[:, 0] / np.maximum(sums[:, 1], 1)
 
 
 def score_of(counts: Real[np.ndarray, "texts n"], of_sums: OfSums) -> float:
-    """Returns the score of a corpus whose texts have these counts."""
+    """Returns a corpus-level score from the counts of the texts in the corpus."""
     return float(of_sums(counts.sum(0, keepdims=True))[0])
 
 
 def text_values(counts: Real[np.ndarray, "texts n"], of_sums: OfSums) -> Float[np.ndarray, "texts"]:
-    """Returns the contribution of each text to a score; if that is a mean, the text's own value.
+    """Returns each text's contribution to a score. For a mean, it is the text's own score.
 
-    For other scores, such as BLEU, it is the pseudo-value of the jackknife; their variance over the
-    number of texts estimates the variance of the score over samples of texts.
+    For other scores, such as BLEU, the contributions are jackknife pseudo-values. Their variance
+    divided by the number of texts estimates the sampling variance of the score.
 
     Source: Tukey 1958, "Bias and confidence in not-quite large samples".
     """
@@ -106,40 +106,40 @@ def text_values(counts: Real[np.ndarray, "texts n"], of_sums: OfSums) -> Float[n
 
 
 def scores_of_counts(runs: Sequence[Real[np.ndarray, "texts n"]], of_sums: OfSums) -> Scores:
-    """Returns the scores of one system's runs, given the counts of their texts."""
+    """Returns the scores of one system's runs, given the counts of the texts in each run."""
     values = np.stack([text_values(counts, of_sums) for counts in runs])
     return Scores([score_of(counts, of_sums) for counts in runs], values)
 
 
 def compare_scores(baseline: Scores, systems: Sequence[Scores]) -> list[Difference]:
-    """Returns the differences of systems to a baseline; p-values are corrected by Holm's method."""
+    """Returns each system's difference from a baseline, with Holm-corrected p-values."""
     differences = [_difference(system, baseline, len(systems)) for system in systems]
     corrected = holm([each.p_value for each in differences])
     return [each._replace(corrected=p) for each, p in zip(differences, corrected, strict=True)]
 
 
 def _difference(ours: Scores, baseline: Scores, systems: int) -> Difference:
-    """Returns the difference before p is corrected for the number of systems."""
+    """Returns the difference, with a p-value not yet corrected for the number of systems."""
     mean = float(np.mean(ours.runs) - np.mean(baseline.runs))
-    if abs(mean) <= ROUNDING:  # rounding: means of three and of two equal scores may differ
+    if abs(mean) <= ROUNDING:  # equal scores may have means that differ by rounding
         mean = 0.0
     seeds = len(ours.runs), len(baseline.runs)
     texts = 0 if ours.texts is None or ours.texts.shape[1] < 2 else ours.texts.shape[1]
     parts = _variances(ours, baseline)
     error = math.sqrt(sum(variance for variance, _ in parts))
-    half = p_value = detectable = math.nan  # stays if a score is NaN
+    half = p_value = detectable = math.nan  # they stay NaN if a score is NaN
     if error > max(ROUNDING, EQUAL * abs(mean)):
         half, p_value = error * _quantile(parts, LEVEL), _p_value(abs(mean) / error, parts)
-        # The power of one tail only: p-value 2 * (1 - POWER) in a two-sided test.
+        # Power counts one tail only, so the two-sided p-value is 2 * (1 - POWER).
         missed = _quantile(parts, 2 * (1 - POWER))
         detectable = error * (_quantile(parts, LEVEL / systems) + missed)
     return Difference(mean, mean - half, mean + half, p_value, p_value, detectable, seeds, texts)
 
 
 def test_of(seeds: tuple[int, int]) -> str:
-    """Returns the name in `TESTS` of the test that holds at these numbers of seeds.
+    """Returns the key in `TESTS` of the test that is valid for these numbers of seeds.
 
-    It holds if the variances differ. A single seed has no variance of its own.
+    The test is valid for unequal variances. A single seed is given the other system's variance.
     """
     if min(seeds) == 1 or seeds[0] == seeds[1]:
         return STUDENT
@@ -147,10 +147,10 @@ def test_of(seeds: tuple[int, int]) -> str:
 
 
 def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, float]]:
-    """Returns the variances of a difference over runs and over texts, with degrees of freedom.
+    """Returns (variance, degrees of freedom) components of a difference, over runs and texts.
 
-    The interaction of text and run is in both, so it is subtracted once, through the variance over
-    texts, as in an analysis of variance of crossed random effects.
+    Both components include the interaction of text and run, so it is subtracted once, from the
+    variance over texts, as in an analysis of variance with crossed random effects.
     """
     systems, seeds = (ours, baseline), (len(ours.runs), len(baseline.runs))
     test, freedom = test_of(seeds), np.array(seeds) - 1
@@ -160,7 +160,7 @@ def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, float]]:
     parts = [(float(variances.sum()), float(freedom.sum()))] if freedom.any() else []
     if test == COCHRAN_COX:
         parts = [*zip(variances.tolist(), freedom.tolist(), strict=True)]
-    elif test == WELCH and variances.any():  # Welch 1947; rounded down, valid with three
+    elif test == WELCH and variances.any():  # Welch 1947; rounded down to be valid for three seeds
         number = variances.sum() ** 2 / (variances**2 / freedom).sum()
         parts = [(parts[0][0], math.floor(number + ROUNDING))]
     if ours.texts is None or baseline.texts is None or ours.texts.shape[1] < 2:
@@ -173,18 +173,18 @@ def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, float]]:
 
 
 def _p_value(t: float, parts: Sequence[tuple[float, float]]) -> float:
-    """Returns the two-sided p-value: the mean of Student's t p-values at each part's degrees of
-    freedom, weighted by the parts of the variance; approximate, see docs/results/comparisons.md.
+    """Returns an approximate two-sided p-value: the variance-weighted mean of the t-test p-values
+    with the degrees of freedom of each variance component; see docs/results/comparisons.md.
 
     Source: after Cochran and Cox 1950, "Experimental designs", who weight critical values.
     """
-    # Satterthwaite's single number of degrees rejects 8% of equal systems with two seeds.
+    # With Satterthwaite's degrees of freedom, 8% of tests of equal two-seed systems would reject.
     total = sum(variance for variance, _ in parts)
     return float(sum(v * 2 * special.stdtr(freedom, -t) for v, freedom in parts) / total)
 
 
 def _quantile(parts: Sequence[tuple[float, float]], level: float) -> float:
-    """Returns the t whose p-value is `level`."""
+    """Returns the t statistic whose p-value is `level`."""
     limits = [float(special.stdtrit(freedom, 1 - level / 2)) for _, freedom in parts]
     low, high = min(limits), max(limits)
     for _ in range(40):
@@ -194,9 +194,9 @@ def _quantile(parts: Sequence[tuple[float, float]], level: float) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns p-values corrected for their number; a NaN stays NaN and counts as a test.
+    """Returns p-values with Holm's correction; a NaN stays NaN, but counts as a test.
 
-    If no setting differs, the chance that any of them falls below a level is at most that level.
+    If no system differs, the probability that any value is below a level is at most that level.
 
     Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
     """

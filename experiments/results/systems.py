@@ -1,4 +1,4 @@
-"""Systems on one test set, such as the settings of a sweep: read, checked, and compared."""
+"""Reads, checks and compares systems on one test set, such as the settings of a sweep."""
 
 import dataclasses
 import functools
@@ -19,10 +19,10 @@ from . import statistics
 from .statistics import Difference, Scores, Spread, scores_of_counts
 from .tasks import REGISTRY, Counts, Measure, TaskMeasures, Texts, count_words, read_counts
 
-SPLIT_ORDER = ("test", "validation", "length_generalization")  # the order in tables
-SEED = "seed"  # runs that differ in nothing else are repetitions of one setting
+SPLIT_ORDER = ("test", "validation", "length_generalization")  # the order of splits in tables
+SEED = "seed"  # runs that differ only in this key are repetitions of one setting
 LOST = ("pruned", "failed")
-# Metrics of language models: bytes are the same for all vocabularies, tokens are not.
+# Metrics of language models. Byte counts do not depend on the vocabulary, token counts do.
 PERPLEXITY, BITS_PER_BYTE = "perplexity", "bits_per_byte"
 PER_TOKEN = (PERPLEXITY, "nll", "accuracy")
 APART = "scores are not comparable; sweep them apart"
@@ -33,16 +33,16 @@ class SweepTrial(NamedTuple):
     """One trial of a sweep."""
 
     number: int  # from 0, in the order of the plan
-    values: dict[str, Any]  # by dotted config key: {"model.positions": "split", "seed": 1}
+    values: dict[str, Any]  # keyed by dotted config key: {"model.positions": "split", "seed": 1}
     folder: Path
-    # complete, failed, pruned, waiting or running; repeated, if a search drew it again; or changed,
-    # if its run was trained again with other settings or if its config cannot be read
+    # complete, failed, pruned, waiting or running; repeated, if a search sampled the same values
+    # again; or changed, if the run was retrained with other settings or its config is unreadable
     state: str
-    note: str = ""  # why it failed, or what changed
+    note: str = ""  # why the trial failed, or what changed
 
     @property
     def seed(self) -> Any:
-        """The seed; None if the sweep sets none."""
+        """The seed, or None if the sweep does not set a seed."""
         return self.values.get(SEED)
 
     @property
@@ -52,19 +52,19 @@ class SweepTrial(NamedTuple):
 
 
 class ScoredRun(NamedTuple):
-    """A run that is scored."""
+    """A run with its scores."""
 
     folder: Path
-    results: dict[str, Any]  # content of results.json of the run or of an evaluation
+    results: dict[str, Any]  # content of the results.json of the run or of an evaluation
     trial: SweepTrial | None = None  # None outside a sweep
-    curves: Mapping[str, Curve] = {}  # validation curves over steps, by metric
+    curves: Mapping[str, Curve] = {}  # validation curves over steps, keyed by metric
     # Texts of the test set; empty if only scores are compared.
     texts: Texts = Texts({}, {}, [])
-    lengths: Int64[np.ndarray, "texts"] = NO_LENGTHS  # words of each input
-    counts: Mapping[str, Counts] = {}  # per text, by metric
+    lengths: Int64[np.ndarray, "texts"] = NO_LENGTHS  # number of words in each input
+    counts: Mapping[str, Counts] = {}  # counts of each text, keyed by metric
 
     def score(self, path: str) -> float | None:
-        """Returns the number at a dotted path of the results, as `test.bleu`, or None."""
+        """Returns the number at a dotted path in the results, such as `test.bleu`, or None."""
         value: Any = self.results
         for name in path.split("."):
             value = value.get(name) if isinstance(value, dict) else None
@@ -78,25 +78,25 @@ class System:
 
     name: str
     runs: list[ScoredRun]  # complete runs, one per seed
-    # Cells in tables, by dotted key: what a sweep sets, without the seed, or the system's name.
+    # Table cells keyed by column: the swept config values without the seed, or the system's name.
     values: dict[str, Any] = dataclasses.field(default_factory=dict)
-    # Incomplete trials of other seeds.
+    # Incomplete trials of the same setting with other seeds.
     others: list[SweepTrial] = dataclasses.field(default_factory=list)
 
     @property
     def lost(self) -> list[SweepTrial]:
-        """The trials that were pruned or failed: mostly those with worse scores."""
+        """The trials that were pruned or failed, which mostly have worse scores."""
         return [trial for trial in self.others if trial.state in LOST]
 
     def over_seeds(self, path: str) -> Spread | None:
-        """Returns the spread of a number of the results; None unless every run has it."""
+        """Returns the spread of a result over seeds, or None if a run lacks this result."""
         numbers = [number for run in self.runs if (number := run.score(path)) is not None]
         return statistics.spread(numbers) if len(numbers) == len(self.runs) else None
 
     def curve(self, metric: str) -> tuple[list[float], Float[np.ndarray, "seeds steps"]]:
-        """Returns steps, and validation scores, at the steps that every run has.
+        """Returns the steps that every run has, and the validation scores at these steps.
 
-        At other steps the mean would jump because a seed is missing.
+        At other steps, the mean would jump because a seed is missing.
         """
         curves = [dict(zip(*run.curves.get(metric, ([], [])), strict=True)) for run in self.runs]
         steps = sorted(set(curves[0]).intersection(*curves[1:]))
@@ -105,23 +105,23 @@ class System:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Systems on one test set, and their differences to a baseline in each of `metrics`."""
+    """Systems on one test set, and their differences from a baseline in each of `metrics`."""
 
     systems: list[System]  # in a sweep, settings with a complete trial, in order of appearance
     baseline: System | None  # the system that the others are compared with
-    measures: TaskMeasures  # of the split that all runs have
+    measures: TaskMeasures  # measures on the split that all runs have
     metrics: Sequence[str]  # the main metric first
     trials: Sequence[SweepTrial] = ()  # all trials of a sweep, else empty
     vocabularies: str = ""  # names of two language models whose vocabularies differ
 
     @property
     def runs(self) -> list[ScoredRun]:
-        """The runs of all systems, one system after another."""
+        """The runs of all systems, grouped by system."""
         return [run for system in self.systems for run in system.runs]
 
     @functools.cached_property
     def scores(self) -> list[Measure]:
-        """The measures in tables, the main one first; the results may lack some."""
+        """The measures shown in tables, main measure first. The results may lack some of them."""
         if not self.trials:
             return [self.measures.measure(name) for name in self.metrics]
         results = [run.results for run in self.runs]
@@ -130,12 +130,12 @@ class Comparison:
         return [each for each in measures if not self.vocabularies or each.name not in PER_TOKEN]
 
     def has(self, path: str) -> bool:
-        """Returns whether a system has a number at this path of the results."""
+        """Returns whether any system has a number at this path in the results of all its runs."""
         return any(system.over_seeds(path) for system in self.systems)
 
     @functools.cached_property
     def differences(self) -> dict[str, list[Difference | None]]:
-        """The differences to the baseline in each metric, see `compare`."""
+        """The differences from the baseline, keyed by metric; see `compare`."""
         return {name: self.compare(name) for name in self.metrics}
 
     @property
@@ -144,10 +144,10 @@ class Comparison:
         return self.differences[self.metrics[0]]
 
     def compare(self, metric: str) -> list[Difference | None]:
-        """Returns the difference of each system to the baseline.
+        """Returns the difference between each system and the baseline.
 
-        None for the baseline, and if the system or the baseline has lost (pruned or failed) seeds:
-        the mean of the remaining ones is biased.
+        The difference is None for the baseline, and if the system or the baseline has lost (pruned
+        or failed) seeds, since the mean over the remaining seeds is biased.
         """
         base, systems = self.baseline, self.systems
         if base is None or base.lost:
@@ -171,7 +171,7 @@ class Comparison:
 
 
 def read_results(place: Path) -> dict[str, Any]:
-    """Returns the results in a folder of a run; UserError if they are damaged."""
+    """Returns the results in a run's folder; raises UserError if they are damaged."""
     path, fix = place / "results.json", "--mode=evaluate writes it again"
     results = read_json(path, {"test?": dict}, fix)
     if name := damaged_text(place, results):
@@ -182,9 +182,9 @@ def read_results(place: Path) -> dict[str, Any]:
 def read_texts(
     run: ScoredRun, place: Path, measures: TaskMeasures, data: ConfigDict | None
 ) -> ScoredRun:
-    """Returns a run with the texts in a place of its folder and the counts behind their scores.
+    """Returns the run with its texts and per-text counts, read from the folder `place`.
 
-    The tags that its `config.data` puts before sources are not part of the test set.
+    Source tags of `config.data` are removed, since they are not part of the test set.
     """
     counts, texts = read_counts(place), measures.read(place, data)
     inputs, *_ = texts.shown.values()
@@ -192,14 +192,14 @@ def read_texts(
 
 
 def _names(first: ScoredRun, other: ScoredRun) -> str:
-    """Returns the names of two runs for messages: their numbers in a sweep, or their folders."""
+    """Returns the names of two runs for messages: trial numbers in a sweep, or else folders."""
     if first.trial and other.trial:
         return f"trials {first.trial.number} and {other.trial.number}"
     return f"{first.folder} and {other.folder}"
 
 
 def check_same_texts(first: ScoredRun, other: ScoredRun, fix: str) -> None:
-    """Raises UserError unless two runs have the same test set; names the first differing line."""
+    """Raises UserError with the first differing line if the test sets of two runs differ."""
     ours, theirs = first.texts.given, other.texts.given
     for name in ours | theirs:
         pairs = itertools.zip_longest(ours.get(name, ()), theirs.get(name, ()))
@@ -212,7 +212,7 @@ def check_same_texts(first: ScoredRun, other: ScoredRun, fix: str) -> None:
 def find_unlike(
     runs: Sequence[ScoredRun], splits: Sequence[str], ignored: Collection[str] = ()
 ) -> dict[str, tuple[str, str]]:
-    """Returns, by metric, two runs whose signatures of a split differ, and the signatures."""
+    """Returns, for each metric, two runs with different signatures, and both signatures."""
     first: dict[tuple[str, str], tuple[ScoredRun, str]] = {}
     unlike: dict[str, tuple[str, str]] = {}
     for run, split in itertools.product(runs, splits):
@@ -228,29 +228,29 @@ def find_unlike(
 
 
 def value_text(value: Any) -> str:
-    """Returns a config value as one line of text; an empty string is shown by quotes."""
+    """Returns a config value as one line of text; an empty string is shown as quotes."""
     text = f"{value:g}" if isinstance(value, float) else str(value) or '""'
     return ENDS_OF_LINES.sub(lambda end: repr(end[0])[1:-1], text)
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Returns the last part of each dotted key; the whole key if two have the same last part."""
+    """Returns the last part of each dotted key, or the whole key if two keys share it."""
     last = {key: key.split(".")[-1] for key in keys}
     return {k: n if list(last.values()).count(n) == 1 else k for k, n in last.items()}
 
 
 def _name(values: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Returns the name of a setting by the keys that differ: `positions=split, num_heads=8`."""
+    """Returns a setting's name, from the keys that differ: `positions=split, num_heads=8`."""
     names = short_names(keys)
     parts = [f"{names[k]}={value_text(values[k])}" for k in keys if k in values]
     return ", ".join(parts) or "as configured"
 
 
 def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = None) -> Comparison:
-    """Reads the complete trials of a sweep; checks that their scores are comparable.
+    """Reads the complete trials of a sweep, and checks that their scores are comparable.
 
     Args:
-      baseline: the number of a trial, whose setting is the baseline.
+      baseline: the number of a trial whose setting is the baseline.
     """
     complete = [trial for trial in trials if trial.state == "complete"]
     if not complete:
@@ -259,7 +259,7 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
     measures = REGISTRY[task]
     common = (s for s in measures.splits if all(isinstance(r.results.get(s), dict) for r in runs))
     measures = dataclasses.replace(measures, split=next(common, measures.splits[-1]))
-    # The losses of translators are not compared.
+    # Losses are compared only for language models.
     losses = () if measures.main_metric == PERPLEXITY else (PERPLEXITY, BITS_PER_BYTE)
     if unlike := find_unlike(runs, SPLIT_ORDER, losses):
         others = [both for name, both in unlike.items() if name != PERPLEXITY]
@@ -278,7 +278,7 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
 
 
 def _settings(runs: Sequence[ScoredRun], trials: Sequence[SweepTrial]) -> list[System]:
-    """Returns the settings that have complete trials, each with its seeds."""
+    """Returns a system for each setting that has complete trials."""
     read = {run.trial.number: run for run in runs if run.trial}
     settings: dict[str, list[SweepTrial]] = {}
     for trial in trials:  # a value may be a list, which is not hashable
@@ -304,13 +304,13 @@ def _with_texts(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[Score
             run = read_texts(run, run.folder, measures, None)
             if complete:
                 check_same_texts(complete[0], run, f"their {APART}")
-                run = run._replace(texts=Texts({}, {}, []))  # would fill the memory
+                run = run._replace(texts=Texts({}, {}, []))  # all texts may not fit in memory
         complete.append(run)
     return complete
 
 
 def validation_curves(folder: Path, names: Sequence[str]) -> dict[str, Curve]:
-    """Returns a run's validation curves; none if its folder was copied without the metrics."""
+    """Returns a run's validation curves, or an empty dict if the metrics file is missing."""
     try:
         curves = read_curves(folder / "metrics.jsonl", tuple(names))
     except ValueError:

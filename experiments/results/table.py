@@ -1,4 +1,4 @@
-"""The results of a sweep or comparison: tables, printed, as Markdown, as CSV and as a page."""
+"""Results of a sweep or comparison as printed tables, Markdown, CSV and an HTML page."""
 
 import csv
 import io
@@ -33,13 +33,13 @@ TEST_COLUMNS = ("p_raw", "p_corrected", "detectable", "p_test")
 
 
 class Table(NamedTuple):
-    """A table of text."""
+    """A table of strings."""
 
     caption: str
     head: Sequence[str]
     rows: list[list[str]]
-    names: int = 1  # the first columns, which hold text; the others are right-aligned
-    marked: int | None = None  # the index of a highlighted row, the baseline's
+    names: int = 1  # number of leading text columns; the other columns are right-aligned
+    marked: int | None = None  # index of the highlighted row, which is the baseline
 
 
 class Results(NamedTuple):
@@ -49,15 +49,15 @@ class Results(NamedTuple):
     command: str  # the command that reproduces the results
     tables: Sequence[Table]
     notes: Sequence[str]
-    signatures: Mapping[str, str]  # by the titles of scores
+    signatures: Mapping[str, str]  # keyed by score title
     missing: Sequence[str]  # a line for each trial that is missing from the table
 
     def to_page(self, figures: Mapping[str, Captioned], **more: Any) -> str:
-        """Returns a page with the results and figures.
+        """Returns an HTML page with the results and figures.
 
         Args:
-          more: `progress`, a line with which the page reloads itself; `changes`, the texts that
-            changed, with `measure`, `noun` and `baseline`, see `results.html`.
+          more: variables of `results.html`: `progress`, a status line that makes the page reload
+            itself; `changes`, the changed texts; and `measure`, `noun` and `baseline` for them.
         """
         drawn = [
             (web_page.figure_svg(figure, name, caption), caption)
@@ -104,7 +104,7 @@ def markdown_table(table: Table) -> str:
 
 
 def with_interval(text: str, interval: Any, show: Callable[[float], str]) -> str:
-    """Returns a score with its interval: half a width, two bounds, or None."""
+    """Returns a score with its interval, which is a half-width, two bounds, or None."""
     if isinstance(interval, list):
         return f"{text} ({show(interval[0])} to {show(interval[1])})"
     return text if interval is None else f"{text} ± {show(interval)}"
@@ -121,7 +121,7 @@ def print_rows(table: Table) -> None:
 
 
 def _difference_cells(difference: Difference | None, measure: Measure) -> list[str]:
-    """Returns the cells of a difference: mean, interval, p, and the detectable size."""
+    """Returns the table cells of a difference: mean, interval, p-value, detectable difference."""
 
     def show(number: float) -> str:
         return format(number * measure.scale, f"+{measure.format}")
@@ -137,7 +137,7 @@ def _difference_cells(difference: Difference | None, measure: Measure) -> list[s
 
 
 def build_tables(comparison: Comparison) -> list[Table]:
-    """Returns a table for each metric, see `score_table`; the first one of a sweep is wider."""
+    """Returns a table for each metric (see `score_table`). Sweep tables have further columns."""
     measures = comparison.measures
     if not comparison.trials:
         return [
@@ -150,9 +150,9 @@ def build_tables(comparison: Comparison) -> list[Table]:
 
 
 def score_table(comparison: Comparison, metric: str, further: Sequence[Measure] = ()) -> Table:
-    """Returns a row for each system: name, score over seeds, difference to the baseline, and more.
+    """Returns a table with each system's setting, scores, costs, and difference from the baseline.
 
-    Columns without any number are left out.
+    Columns that are empty for all systems are omitted.
     """
     systems = comparison.systems
     keys = short_names(list(dict.fromkeys(key for system in systems for key in system.values)))
@@ -201,7 +201,7 @@ def _interval(numbers: Spread | None, measure: Measure) -> str:
 
 
 def list_signatures(comparison: Comparison) -> dict[str, str]:
-    """Returns signatures by metric title; those of longer sentences only if they differ."""
+    """Returns signatures keyed by metric title, without duplicates for length generalisation."""
     signatures: dict[str, str] = {}
     for measure in comparison.scores:
         split, name = measure.path.split(".")
@@ -214,7 +214,7 @@ def list_signatures(comparison: Comparison) -> dict[str, str]:
 
 
 def list_missing(trials: Iterable[SweepTrial]) -> list[str]:
-    """Returns a line for each trial missing in the table: number, state, values and reason."""
+    """Returns a line for each trial missing from the table: number, state, values and reason."""
     return [
         f"trial {trial.number}, {trial.state}: "
         + (", ".join(f"{k}={value_text(v)}" for k, v in trial.values.items()) or "as configured")
@@ -225,9 +225,9 @@ def list_missing(trials: Iterable[SweepTrial]) -> list[str]:
 
 
 def to_csv(sweep: Comparison) -> str:
-    """Returns the trials as CSV, one per row, with every score of every split and its signature.
+    """Returns the trials as CSV, one per row, with the scores and signatures of all splits.
 
-    The columns from `p_raw` on belong to the comparison of the trial's whole setting.
+    The columns from `p_raw` on describe the comparison of the trial's setting to the baseline.
     """
     results = {run.trial.number: run.results for run in sweep.runs if run.trial}
     keys = dict.fromkeys(key for trial in sweep.trials for key in trial.values)

@@ -1,6 +1,6 @@
-"""The measures by which systems of each task are compared, and the texts behind their scores.
+"""Measures for comparing systems of a task, and functions that read the scored texts of a run.
 
-A task is an entry of `REGISTRY`.
+The measures of each task are in `REGISTRY`.
 """
 
 import dataclasses
@@ -28,20 +28,20 @@ from .statistics import OfSums, ratio_of_sums
 TRANSLATIONS, SOURCES, REFERENCES = (
     f"translations/test{part}.txt" for part in ("", ".source", ".reference")
 )
-FURTHER_REFERENCES = "translations/test.reference.{}.txt"  # from 1
+FURTHER_REFERENCES = "translations/test.reference.{}.txt"  # numbered from 1
 PREDICTIONS, LIKELIHOODS = "predictions/test.tsv", "likelihoods/test.tsv"
 COLUMNS = 4  # class, predicted class, probability, text; or log-probability, tokens, bytes, text
 MAX_BUCKETS = 5
-MAX_TEXTS = 2**30  # bytes of the outputs on a test set
-# Suffix of a path that stands for all numbers whose path starts the same way; its title has {}
-# for the rest of the path.
+MAX_TEXTS = 2**30  # maximum size in bytes of the outputs on a test set
+# Path suffix that matches all numbers with the same path prefix; {} in the title is replaced by
+# the rest of the path.
 ANY = "*"
-NO_KINDS = ("_signature", "_ci")  # suffixes of names that describe another number
+NO_KINDS = ("_signature", "_ci")  # suffixes of entries that describe another entry
 
 Counts = Real[np.ndarray, "texts n"]
 
 
-# -- texts of a test set, and the counts behind scores
+# -- texts of a test set, and the counts from which scores are computed
 
 
 def unreadable(path: Path, reason: object) -> UserError:
@@ -51,17 +51,17 @@ def unreadable(path: Path, reason: object) -> UserError:
 
 
 class Texts(NamedTuple):
-    """The texts of a test set and the outputs of a run for them, in their order."""
+    """The texts of a test set, and a run's outputs in the same order."""
 
-    given: dict[str, list[str]]  # lines that must be equal in all runs, by file
-    shown: dict[str, list[str]]  # lines of an example, equal in all runs, by name; inputs first
+    given: dict[str, list[str]]  # lines that must be equal in all runs, keyed by file
+    shown: dict[str, list[str]]  # lines shown for each text, equal in all runs; inputs first
     outputs: list[str]  # as shown to the reader
 
 
 def read_lines(path: Path) -> list[str]:
     """Returns the lines of a file that a run wrote, without line breaks."""
     try:
-        # Bytes: a text may hold characters that text mode and `splitlines` take for line ends.
+        # Read as bytes: text mode and `splitlines` treat some characters in texts as line ends.
         text = read_file(path, MAX_TEXTS).decode("utf-8")
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from None
@@ -69,13 +69,13 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_columns(path: Path) -> list[list[str]]:
-    """Returns the columns of a table that a run wrote; the last one is text, and may have tabs."""
+    """Returns the columns of a table that a run wrote; the last column may contain tabs."""
     rows = [line.split("\t", COLUMNS - 1) for line in read_lines(path)]
     return list(map(list, zip(*rows, strict=True)))
 
 
 def read_translations(folder: Path, data: ConfigDict | None) -> Texts:
-    """Returns a translator's texts, without the tags of `config.data` in the sources."""
+    """Returns the texts of a translation run, with source tags of `config.data` removed."""
     names = [SOURCES, REFERENCES]
     further = (FURTHER_REFERENCES.format(number) for number in itertools.count(1))
     names += itertools.takewhile(lambda name: (folder / name).exists(), further)
@@ -90,7 +90,7 @@ def read_translations(folder: Path, data: ConfigDict | None) -> Texts:
 
 
 def read_predictions(folder: Path, data: ConfigDict | None) -> Texts:
-    """Returns the texts of a classifier."""
+    """Returns the texts and predictions of a classifier."""
     truth, predicted, probabilities, texts = read_columns(folder / PREDICTIONS)
     given = [f"{label}\t{text}" for label, text in zip(truth, texts, strict=True)]
     outputs = [f"{label} ({p})" for label, p in zip(predicted, probabilities, strict=True)]
@@ -98,14 +98,14 @@ def read_predictions(folder: Path, data: ConfigDict | None) -> Texts:
 
 
 def read_likelihoods(folder: Path, data: ConfigDict | None) -> Texts:
-    """Returns the segments of a language model, and their scores as text."""
+    """Returns the segments that a language model scored, and the formatted scores."""
     log_probs, tokens, _, texts = read_columns(folder / LIKELIHOODS)
     outputs = [f"{-float(n):.2f} nats, {t} tokens" for n, t in zip(log_probs, tokens, strict=True)]
     return Texts({LIKELIHOODS: texts}, {"text": texts}, outputs)
 
 
 def read_counts(folder: Path) -> dict[str, Counts]:
-    """Returns the counts of each text by metric; their sums give the score of the test set."""
+    """Returns per-text counts, keyed by metric; test scores are computed from their sums."""
     path = folder / SCORES
     try:
         with open_arrays(path) as arrays:
@@ -120,23 +120,23 @@ def count_words(texts: Iterable[str]) -> Int64[np.ndarray, "texts"]:
 
 
 def bleu_of_sums(sums: Real[np.ndarray, "corpora 10"]) -> Float[np.ndarray, "corpora"]:
-    """Returns BLEU, 0 to 100, of each corpus with these sums of counts."""
+    """Returns the BLEU score (0 to 100) of each corpus, given its summed counts."""
     bleu = functools.partial(sacrebleu.BLEU.compute_bleu, smooth_method="exp")
     return np.array([bleu(row[2:6], row[6:], *row[:2]).score for row in sums.tolist()])
 
 
 def chrf_of_sums(sums: Real[np.ndarray, "corpora 18"]) -> Float[np.ndarray, "corpora"]:
-    """Returns chrF, 0 to 100, of each corpus with these sums of counts."""
+    """Returns the chrF score (0 to 100) of each corpus, given its summed counts."""
     return np.array([sacrebleu.CHRF()._compute_f_score(row) for row in sums.tolist()])
 
 
 def length_buckets(lengths: Int[np.ndarray, "texts"]) -> list[Int[np.ndarray, "_"]]:
-    """Returns row indices of texts in up to five buckets of equal size, shortest texts first.
+    """Returns the indices of texts in up to five equal-sized buckets, shortest texts first.
 
-    Texts of one length stay together, so there may be fewer buckets; none is empty.
+    Texts of equal length share a bucket, so there may be fewer buckets. No bucket is empty.
     """
     quantiles = np.quantile(lengths, np.arange(1, MAX_BUCKETS) / MAX_BUCKETS, method="lower")
-    longest = np.unique(quantiles[quantiles < lengths.max()])  # the longest of all but the last
+    longest = np.unique(quantiles[quantiles < lengths.max()])  # maximum length of each bucket
     bucket = np.searchsorted(longest, lengths)
     return [np.flatnonzero(bucket == number) for number in range(len(longest) + 1)]
 
@@ -146,13 +146,13 @@ def length_buckets(lengths: Int[np.ndarray, "texts"]) -> list[Int[np.ndarray, "_
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """A number at a path of the results, multiplied by `scale`, with its format."""
+    """A number at a path in the results, with a title, a scale factor and a format."""
 
     path: str
     title: str
     scale: float = 1.0
     format: str = ",.2f"
-    spread: bool = True  # with the standard deviation; costs have the mean alone
+    spread: bool = True  # whether to show the standard deviation, which costs do not have
 
     @property
     def name(self) -> str:
@@ -160,11 +160,11 @@ class Measure:
         return self.path.split(".")[-1]
 
     def show(self, number: float) -> str:
-        """Returns a number of the results as text."""
+        """Returns a scaled and formatted number of the results."""
         return format(number * self.scale, self.format)
 
     def expand(self, results: Iterable[dict[str, Any]]) -> "list[Measure]":
-        """Returns this measure; or, if its path ends in `ANY`, one for each matching number."""
+        """Returns this measure, or a measure for each matching number if the path ends in `ANY`."""
         if not self.path.endswith(ANY):
             return [self]
         split, start = self.path.removesuffix(ANY).split(".")
@@ -178,30 +178,30 @@ class Measure:
 
 @dataclasses.dataclass(frozen=True)
 class TaskMeasures:
-    """The measures by which systems of one task are judged, see `measures_of`."""
+    """The measures by which systems of one task are judged; see `measures_of`."""
 
     main_metric: str  # ranks and compares the settings of a sweep
-    panels: tuple[str, ...]  # metrics in the figure of scores; for another split, `split.name`
-    curves: tuple[str, ...]  # validation metrics with curves over training
+    panels: tuple[str, ...]  # metrics in the score figure, written `split.name` for another split
+    curves: tuple[str, ...]  # validation metrics with training curves
     made: str  # the name of the outputs, a key of `outputs.REGISTRY`
-    read: Callable[[Path, Any], Texts]  # from the folder of a test set and `config.data`
-    of_sums: dict[str, OfSums]  # scores of any set of texts by metric, the main one first
-    changes: str  # the metric that compares single texts
+    read: Callable[[Path, Any], Texts]  # called with a test set's folder and `config.data`
+    of_sums: dict[str, OfSums]  # score functions keyed by metric, the main metric first
+    changes: str  # the metric by which single texts are compared
     per_token: str = ""  # the metric in `of_sums` that is a mean over tokens
-    by_length: tuple[str, ...] = ()  # metrics that a sweep draws over length
+    by_length: tuple[str, ...] = ()  # metrics that a sweep plots by text length
     length: str = "words"
     all_texts: bool = True  # whether a run saves all texts of its test set
     same: str = "compare runs of one test set, or name a set that all were scored on with --set"
-    others: tuple[str, ...] = ()  # further columns, as `panels`; `name_*` matches prefixes
+    others: tuple[str, ...] = ()  # further columns, named as in `panels`; `name_*` matches prefixes
     splits: tuple[str, ...] = ("test",)
     task: str = ""
     noun: str = ""  # the name of a text in the test set
     unit: str = ""  # the unit of the speed
-    split: str = "test"  # the compared split: the first of `splits` that all runs have scores of
+    split: str = "test"  # the compared split: the first of `splits` for which all runs have scores
 
     @property
     def scored(self) -> str:
-        """The name of its metrics in `metrics.registry.REGISTRY`."""
+        """The name of the task's metrics in `metrics.registry.REGISTRY`."""
         return tasks.REGISTRY[self.task].metrics
 
     def metric(self, name: str) -> Metric:
@@ -215,18 +215,18 @@ class TaskMeasures:
 
     @property
     def further(self) -> list[Measure]:
-        """The other columns of scores."""
+        """The measures of the other score columns."""
         metrics = [name for name in metrics_of(self.scored, SWEEPS) if name != self.main_metric]
         return [self.measure(name) for name in (*metrics, *self.others)]
 
     @property
     def about(self) -> dict[str, str]:
-        """Notes on the numbers in the table, by path."""
+        """Notes on the numbers in the table, keyed by path."""
         metrics = metrics_of(self.scored, SWEEPS).items()
         return {f"{self.split}.{n}": m.about for n, m in metrics if m.about}
 
     def measure(self, name: str, panel: bool = False) -> Measure:
-        """Returns a metric's measure for a column, or for a panel, which has a longer title."""
+        """Returns a metric's measure, titled for a column or, at more length, for a subplot."""
         split, _, name = name.rpartition(".")
         metric = self.metric(name.removesuffix(f"_{ANY}"))
         title = metric.label if panel else metric.column
@@ -281,11 +281,11 @@ MEASURES = {"translations": TRANSLATION, "texts": LANGUAGE_MODEL, "classes": CLA
 
 
 def measures_of(name: str) -> TaskMeasures:
-    """Returns the measures of a task: those of its metrics, with its nouns."""
+    """Returns the measures for a task's metrics, with the task's noun and unit."""
     task = tasks.REGISTRY[name]
     unit = task.unit.removeprefix("target ")
     measures = dataclasses.replace(MEASURES[task.metrics], task=name, noun=task.noun, unit=unit)
-    # The source of a picture has no length.
+    # An image input has no length in words.
     return dataclasses.replace(measures, by_length=()) if task.reads == PICTURES else measures
 
 

@@ -1,7 +1,7 @@
-"""The single thread that runs the models: it computes requests, one after another.
+"""The single thread that runs the models and processes requests one at a time.
 
-Items of a request with the same group are computed together. Programs are compiled while no request
-waits.
+Items of a request that have the same group are batched. Programs are compiled while no request is
+waiting.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from .routes import RequestPlan, Served
 
 logger = logging.getLogger(__name__)
 
-MAX_WAITING = 256  # maximum requests in the queue
+MAX_WAITING = 256  # maximum number of requests in the queue
 WAITING = Gauge("transformer_queue_requests", "Requests that wait.")
 SIZES = Histogram(
     "transformer_batch_texts",
@@ -31,7 +31,7 @@ COMMON_TOKENS = 64  # programs for longer texts are compiled after the server is
 
 
 class Programs:
-    """The programs of all runs; those for up to `COMMON_TOKENS` tokens make the server ready."""
+    """The programs of all runs. The server is ready when the common programs are compiled."""
 
     def __init__(self, runs: Sequence[Served]):
         routes = [route for run in runs for route in run.routes.values()]
@@ -45,7 +45,7 @@ class Programs:
         return self._compiled < len(self._programs)
 
     def state(self) -> dict[str, Any]:
-        """Returns the answer to `GET /health`."""
+        """Returns the response to `GET /health`."""
         return {
             "status": "ready" if self._compiled >= self._common else "starting",
             "compiled": self._compiled,
@@ -53,11 +53,11 @@ class Programs:
         }
 
     def compile_next(self) -> None:
-        """Compiles the next program; logs a failure."""
+        """Compiles the next program, or logs an error if this fails."""
         length, compile_program = self._programs[self._compiled]
         try:
             compile_program()
-        except Exception as error:  # too large for the device, and so are requests of this length
+        except Exception as error:  # too large for the device; such requests fail, too
             logger.warning(f"texts of {length} tokens: {one_line(str(error))}")
         self._compiled += 1
         if self._compiled == self._common:
@@ -65,7 +65,7 @@ class Programs:
 
 
 class Worker:
-    """The queue of requests, and the loop of the model thread."""
+    """The request queue, and the main loop of the model thread."""
 
     def __init__(self, programs: Programs):
         self.programs = programs
@@ -74,11 +74,11 @@ class Worker:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that are not yet computed."""
+        """The number of queued requests that are not yet done."""
         return sum(not future.done() for _, _, future in filter(None, list(self._requests.queue)))
 
     def submit(self, route: Any, plan: RequestPlan) -> Future[list[Any]]:
-        """Returns a future for the results of a plan's items; if it is cancelled, the rest is left.
+        """Queues a plan and returns a future for the results; cancellation skips remaining items.
 
         Raises queue.Full if `MAX_WAITING` requests are waiting.
         """
@@ -89,11 +89,11 @@ class Worker:
         return future
 
     def close(self) -> None:
-        """Ends the loop after the requests that wait."""
+        """Ends the loop after all waiting requests."""
         self._requests.put(None)
 
     def run(self) -> None:
-        """Computes requests and compiles programs until `close` is called."""
+        """Processes requests and compiles programs until `close` is called."""
         while True:
             try:
                 request = self._requests.get(block=not self.programs.remain)
@@ -114,7 +114,7 @@ class Worker:
             future.set_result(results)
 
     def _compute(self, route: Any, plan: RequestPlan, future: Future[list[Any]]) -> list[Any]:
-        """Returns the results of a plan's items, of which some are None if it is cancelled."""
+        """Returns the results of a plan's items; some are None if the future is cancelled."""
         results: list[Any] = [None] * len(plan.items)
         for group in dict.fromkeys(plan.groups):
             numbers = [i for i, each in enumerate(plan.groups) if each == group]

@@ -1,7 +1,7 @@
-"""The routes of a run, which plan requests and compute batches with few static shapes.
+"""The API routes of a run, which plan requests and run batches with few static shapes.
 
-A batch has one row, or `ROWS` with padding. Each static length therefore has two programs, which
-are compiled before they are needed.
+The batch size is 1, or `ROWS` with padding. Each static length therefore has two programs, which
+are compiled in advance.
 """
 
 from collections import Counter
@@ -25,31 +25,31 @@ from ..attention.draw import SIDES, live_example
 from .schema import decode_pictures
 from .serve import shown_tags
 
-# Texts per batch: on a CPU, a text takes less than half its time alone; more texts do not help.
+# Batch size. On a CPU, it more than halves the time per text, and larger batches do not help.
 ROWS = 8
-# Maximum tokens of all texts in a translation request. Time depends on tokens, and a character of
-# a script unknown to the model has up to four of them.
+# Maximum total tokens in a translation request. Time depends on the number of tokens, and a
+# character of a script that is unknown to the model becomes up to four tokens.
 MAX_REQUEST_TOKENS = 8_192
-RESULTS = {  # operations of the server, and the keys of their results in an answer
+RESULTS = {  # operation of the server -> key of its results in a response
     "translate": "translations",
     "score": "scores",
     "generate": "continuations",
     "classify": "classes",
 }
 
-Fields = Mapping[str, Any]  # fields of a request that are not null
+Fields = Mapping[str, Any]  # non-null fields of a request
 
 
 class RequestPlan(NamedTuple):
-    """A request's items, those of a group to be computed together, and how to make its answer."""
+    """The items of a request, their batching groups, and a function that makes the response."""
 
     groups: Sequence[Hashable]
     items: Sequence[Any]
-    answer: Callable[[list[Any]], dict[str, Any]]  # from the items' results to the answer's fields
+    answer: Callable[[list[Any]], dict[str, Any]]  # items' results -> response fields
 
 
 class Route:
-    """An operation on texts, which computes up to `max_batch` items together."""
+    """A route for an operation on texts, with up to `max_batch` items in a batch."""
 
     def __init__(self, operation: Operation):
         self.operation, self.name = operation, operation.name
@@ -57,7 +57,7 @@ class Route:
         self.programs = partial(operation.programs, ROWS)  # yields programs, shortest first
 
     def plan(self, fields: Fields) -> RequestPlan:
-        """Returns the plan of a request, without use of the model; raises UserError."""
+        """Plans a request without running the model; raises UserError if the request is invalid."""
         count = fields.get("num_best", 1)
         if not 1 <= count <= self.max_best:
             most = f"{self.max_best}, the most of this run"
@@ -81,7 +81,7 @@ class Route:
         return RequestPlan([(length, count) for length in lengths], plan.items, answer)
 
     def _read(self, fields: Fields, count: int) -> tuple[Plan, list[tuple[int, int]]]:
-        """Returns the plan of a request's texts or pairs, and the tokens on each item's sides."""
+        """Returns the plan for a request, and the (source, target) token counts of each item."""
         if "pictures" in fields:
             raise UserError("pictures is for models of pictures: leave it out")
         if "texts" not in fields:
@@ -100,13 +100,13 @@ class Route:
         return plan, list(map(self.operation.measure, plan.items, map(place.format, plan.numbers)))
 
     def compute(self, group: tuple[int, int], items: list[Any]) -> list[Any]:
-        """Returns the results of each item in a group."""
+        """Returns the results of the items, which belong to one group."""
         rows = 1 if len(items) <= self.operation.workers else ROWS
         return self.operation.compute(items, group[1], rows=rows)
 
 
 class PictureRoute(Route):
-    """Classification of pictures, or answers to questions about them."""
+    """A route for image classification, or for questions about images."""
 
     def _read(self, fields: Fields, count: int) -> tuple[Plan, list[tuple[int, int]]]:
         if "pictures" not in fields:
@@ -133,7 +133,7 @@ class PictureRoute(Route):
 def see(
     predictor: PictureClassifier, urls: list[str], questions: list[str], place: str = "pictures[{}]"
 ) -> list[SeenPicture]:
-    """Returns items of pictures, given as data URLs only (never as file names), and questions."""
+    """Returns model inputs for images and questions; images are data URLs, never file names."""
     names = [place.format(i) for i in range(len(urls))]
     pictures = list(zip(decode_pictures(urls, names), names, strict=True))
     for name, question in zip(names, questions, strict=True):
@@ -144,7 +144,7 @@ def see(
 
 
 class Explain:
-    """Attention of all heads over a text, or over a picture and a question."""
+    """A route for the attention of all heads over a text, or over an image and a question."""
 
     name, max_batch = "attention", 1
 
@@ -153,12 +153,12 @@ class Explain:
         self.predictor, self.variables = run.trained.predictor, run.trained.variables
 
     def programs(self) -> Iterator[Program]:
-        """Yields the programs, shortest first."""
+        """Yields the programs to compile, shortest length first."""
         for length in static_lengths(self.max_length):
             yield length, partial(self.predictor.prepare_attention, self.variables, length)
 
     def plan(self, fields: Fields) -> RequestPlan:
-        """Returns the plan of a request; its only item is a function that returns the attention."""
+        """Plans a request; the plan's only item is a function that computes the attention."""
         text, target, tag = fields["text"], fields.get("target"), fields.get("source_tag")
         if isinstance(self.predictor, PictureClassifier):
             if {"target", "source_tag"} & fields.keys():
@@ -180,12 +180,12 @@ class Explain:
         return RequestPlan([None], [explain], lambda results: results[0])
 
     def compute(self, group: None, items: list[Callable[[], Any]]) -> list[Any]:
-        """Returns the explorer's data for each item."""
+        """Returns the data of the attention explorer for each item."""
         return [live_example(explain()) for explain in items]
 
 
 class Served:
-    """A run with its routes; the first one generates text or classifies."""
+    """A run with its routes; the first route generates text or classifies."""
 
     def __init__(self, name: str, run: LoadedRun):
         self.name, self.run, predictor = name, run, run.trained.predictor

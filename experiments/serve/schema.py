@@ -1,4 +1,4 @@
-"""The API's requests as pydantic models, and messages for invalid requests."""
+"""Pydantic models of the API's requests, and error messages for invalid requests."""
 
 import base64
 import json
@@ -16,20 +16,20 @@ BEST = "results of each text, best first; by default 1"
 Text = Annotated[str, Field(max_length=CHARACTERS)]
 
 
-class Request(BaseModel):  # fields of all requests
+class Request(BaseModel):  # the fields that all requests have
     model_config = ConfigDict(extra="forbid", strict=True)
     run: str | None = Field(
         None, description="name of a run, see /api/runs; by default the first with the operation"
     )
 
 
-class Tagged(Request):  # requests to models with several corpora, which tags select
+class Tagged(Request):  # requests to models trained on several corpora, selected by tag
     source_tag: str | None = Field(None, description="tag put before every text, such as <2de>")
 
 
 class ScoreRequest(Tagged):
     texts: list[Text] = Field(max_length=TEXTS)
-    # Translations, such as the server's own, may be as long as the body.
+    # No limit on characters, since translations by the server may be longer.
     targets: list[str] | None = Field(
         None, max_length=TEXTS, description="translations of the texts, for a translator"
     )
@@ -65,7 +65,7 @@ class Error(BaseModel):
     error: str = Field(description="one line with the value and the fix")
 
 
-# Summary, with the fields of the answer, and request of each operation.
+# Operation -> (summary with the response fields, request model).
 API: dict[str, tuple[str, type[Request]]] = {
     "translate": ("Translates texts: translations, unread", TranslateRequest),
     "score": ("Scores texts, or translations of texts: scores, unread", ScoreRequest),
@@ -76,7 +76,7 @@ API: dict[str, tuple[str, type[Request]]] = {
 
 
 def decode_pictures(urls: list[str], names: list[str]) -> list[bytes]:
-    """Returns the content of pictures in data URLs; checks their total number of pixels."""
+    """Decodes images from data URLs to bytes; checks their total number of pixels."""
     contents, total = [], 0
     for url, name in zip(urls, names, strict=True):
         header, _, content = url.partition(",")
@@ -92,12 +92,12 @@ def decode_pictures(urls: list[str], names: list[str]) -> list[bytes]:
 
 
 def quote(value: Any) -> str:
-    """Returns a client's value for a message, shortened and printable."""
+    """Returns a client's value, shortened and printable, for use in an error message."""
     return shorten(json.dumps(value), 60)
 
 
 def explain(error: Mapping[str, Any]) -> str:
-    """Returns an error of pydantic as one line with place, value and fix."""
+    """Formats a pydantic error as one line with the field, its value and the fix."""
     if error["type"] == "json_invalid":
         return f"the body is not JSON ({error['ctx']['error']}): send an object"
     _, *place = error["loc"]

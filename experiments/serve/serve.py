@@ -1,6 +1,6 @@
-"""The mode `serve`: a web page to try models, and a JSON API, for one or more runs.
+"""The `serve` mode: a web page for trying models, and a JSON API, for one or more runs.
 
-The page asks a server, or has a model inside: `--mode=export --format=html`.
+The page sends requests to the server; a page from `--mode=export --format=html` embeds a model.
 """
 
 import base64
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 HOST, PORT = "127.0.0.1", 8000
 LOCAL = "localhost", "127.0.0.1", "[::1]"
-OFFLINE_CHARACTERS = 2_000  # maximum characters of a text on a page with a model
+OFFLINE_CHARACTERS = 2_000  # maximum number of characters per text on a page with a model
 
 
 def serve(run: Run, options: Options) -> None:
-    """Serves the run of a folder, and those of `--also`, until it receives a signal."""
+    """Serves a run, and the runs given by `--also`, until the process receives a signal."""
     try:
         from . import server
         from .routes import Served
@@ -61,7 +61,7 @@ def serve(run: Run, options: Options) -> None:
 
 
 def name_runs(folders: list[Path]) -> list[str]:
-    """Returns the name of each run: its folder's, with parent folders if two are equal."""
+    """Returns a name for each run: the folder name, with parent folders if names clash."""
     paths = [folder.absolute().resolve().parts for folder in folders]
     for number, path in enumerate(paths):
         if path in paths[:number]:
@@ -80,13 +80,13 @@ def _split_names(names: str | None) -> list[str]:
 
 
 def shown_tags(data: ConfigDict) -> list[str]:
-    """Returns the tags to choose from on a page."""
+    """Returns the source tags that users can choose from on a page."""
     tags = tags_of(data)
     return list(tags) if any(tags) else []
 
 
 def write_page(export: Export, folder: Path) -> None:
-    """Writes `index.html`, a page with a translator inside that needs no network, into a folder."""
+    """Writes `index.html`, an offline page with an embedded translation model, to a folder."""
     config, predictor = export.config, export.predictor
     spec, numbers = browser.make_page_data(predictor, export.params)
     described = {
@@ -114,13 +114,13 @@ def render_page(
     characters: int,
     offline: Mapping[str, Any] | None = None,
 ) -> str:
-    """Returns the page of some runs; the page requests nothing but their answers.
+    """Returns the HTML page for runs; the page makes no network requests except to the API.
 
     Args:
       described: the result of `Served.describe` for each run.
-      characters: the maximum length of a text.
-      offline: the single run's model, to be embedded: `spec` and `numbers` of
-        `bridges.browser.make_page_data`, the latter in base64.
+      characters: the maximum number of characters in a text.
+      offline: the model to embed, for a single run: `spec` and base64-encoded `numbers` from
+        `bridges.browser.make_page_data`.
     """
     tags = dict.fromkeys(tag for run in described for tag in run["source_tags"])
     headings = {REGISTRY[run["task"]].invitation for run in described}
@@ -141,7 +141,7 @@ def render_page(
 
 
 def _about_run(run: Mapping[str, Any]) -> str:
-    """Returns a line about a run."""
+    """Returns a one-line description of a run's model."""
     count, step = len(run["steps"]), f"step {run['steps'][-1]:,}"
     weights = step if count == 1 else f"mean of {count} checkpoints up to {step}"
     return f"{REGISTRY[run['task']].model_noun}, {weights}"

@@ -1,4 +1,4 @@
-"""The server: routes, page, handling of requests, access control, and shutdown."""
+"""The HTTP server: routes, web page, request handling, access control and shutdown."""
 
 import asyncio
 import contextlib
@@ -30,10 +30,10 @@ from .serve import render_page
 
 logger = logging.getLogger(__name__)
 
-ANSWER_SECONDS = 30.0  # seconds for a request to arrive and be answered
+ANSWER_SECONDS = 30.0  # maximum seconds to receive and answer a request
 SCHEMES = "http", "https"
 POLLED = ("/api/runs", "/health", "/metrics")  # polled by pages and monitors
-GONE = 499  # status of a request whose client has disconnected, for the metrics alone
+GONE = 499  # status if the client has disconnected, used only in metrics
 MEMORY_FIX = "the length of the texts"  # for clients; the operator can also lower the beam size
 REQUEST_LIMITS = {
     "body": schema.BODY,
@@ -59,7 +59,7 @@ DURATIONS = Histogram("transformer_request_seconds", "Time of a request.", ["rou
 
 
 def build(runs: Sequence[Served], worker: Worker, hosts: Sequence[str]) -> FastAPI:
-    """Returns the application, which accepts requests to these hosts."""
+    """Returns the application, which accepts only requests with these host names."""
     handlers = {HTTPException: _refused, RequestValidationError: _invalid}
     handlers |= {UserError: _failed, Exception: _failed}
     app = FastAPI(
@@ -86,7 +86,7 @@ def build(runs: Sequence[Served], worker: Worker, hosts: Sequence[str]) -> FastA
 
 
 def _add_fixed_routes(app: FastAPI, runs: Sequence[Served], programs: Programs) -> None:
-    """Adds the routes that need no model."""
+    """Adds the routes that do not run a model."""
     described = [run.describe() for run in runs]
     text = render_page(described, schema.CHARACTERS)
     description = {"runs": described, "limits": REQUEST_LIMITS}
@@ -112,12 +112,12 @@ def _add_fixed_routes(app: FastAPI, runs: Sequence[Served], programs: Programs) 
 def _endpoint(
     name: str, model: type[schema.Request], runs: Sequence[Served], worker: Worker
 ) -> Callable:
-    """Returns the function that answers requests for an operation."""
+    """Returns the request handler for an operation."""
 
     async def answer(request: Request, fields: model) -> JSONResponse:  # type: ignore[valid-type]
         run = _choose(runs, name, fields.run)
         route, values = run.routes[name], fields.model_dump(exclude_none=True)
-        # In a thread: errors are returned at once, even while others are computed or decoded.
+        # In a thread, so that errors are returned at once, even while other requests are running.
         plan = await asyncio.to_thread(route.plan, values)
         try:
             future = worker.submit(route, plan)
@@ -131,7 +131,7 @@ def _endpoint(
 
 
 def _choose(runs: Sequence[Served], operation: str, name: str | None) -> Served:
-    """Returns the run with a name, or the first run that has an operation."""
+    """Returns the run with this name or, if `name` is None, the first run with the operation."""
     candidates = [run for run in runs if name in (None, run.name)]
     if not candidates:
         names = ", ".join(run.name for run in runs)
@@ -144,7 +144,7 @@ def _choose(runs: Sequence[Served], operation: str, name: str | None) -> Served:
 
 
 async def _wait(request: Request, answer: asyncio.Future[Any]) -> Any:
-    """Returns a result; cancels its computation on a timeout, or if the client disconnects."""
+    """Waits for a result; cancels the computation on a timeout or if the client disconnects."""
     gone = asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -178,7 +178,7 @@ async def _invalid(request: Request, error: RequestValidationError) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """Returns the answer to a user's mistake, or to an error of the server, which is logged."""
+    """Returns the response for a user error, or for a server error, which is logged."""
     message = explain(error, "the server", MEMORY_FIX) or "an error of the server: see its log"
     return _error(message, 400 if isinstance(error, UserError) else 500)
 
@@ -187,12 +187,12 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 class Access:
-    """Access control: checks the origin of requests, and logs and counts them.
+    """Access control middleware: checks the origin of requests, and logs and counts them.
 
-    The server has no accounts. To keep pages of other sites from using it through a browser, `Host`
-    must be one of its own names (against DNS rebinding; Starlette's middleware checks it), and a
-    POST request, which costs time, must be JSON and from no other origin. Answers have no CORS
-    headers.
+    The server has no accounts. To prevent other websites from using it through a browser, `Host`
+    must be one of the server's names (against DNS rebinding; Starlette's middleware checks it).
+    POST requests, which cost compute time, must be JSON and must not come from another origin.
+    Responses have no CORS headers.
     """
 
     def __init__(self, app: ASGIApp):
@@ -235,7 +235,7 @@ class Access:
 
 
 def _refuse(method: str, headers: Headers) -> tuple[int, str] | None:
-    """Returns status and reason if a POST request is refused, else None."""
+    """Returns the status and the reason if a POST request is rejected, or None if it is valid."""
     if method != "POST":
         return None
     host, origin = headers.get("host", ""), headers.get("origin")
@@ -248,7 +248,7 @@ def _refuse(method: str, headers: Headers) -> tuple[int, str] | None:
     return None
 
 
-# -- until a signal is received
+# -- serving until a signal is received
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -263,13 +263,13 @@ def listen(host: str, port: int) -> socket.socket:
             f"cannot listen at --host={host} --port={port} ({error}): use --host=127.0.0.1 and "
             "another port, from 1024 to 65535"
         ) from None
-    # Inherited by connections; without it, an answer waits for 40 ms.
+    # Connections inherit this option; without it, responses are delayed by 40 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 def is_local(listening: socket.socket) -> bool:
-    """Returns whether an address is reachable only from this machine."""
+    """Returns whether a socket is reachable only from this machine."""
     return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
@@ -286,8 +286,8 @@ class _Stop(signals.StopSignals):
 
 
 def serve_runs(runs: Sequence[Served], listening: socket.socket, hosts: Sequence[str]) -> None:
-    """Serves runs until it receives a signal, then finishes the current requests."""
-    # Answers report unread tokens; the library's log would contain the texts.
+    """Serves runs until the process receives a signal, then finishes the current requests."""
+    # Responses report truncated tokens. The library would log them with the texts.
     logging.getLogger("transformer.inference").setLevel(logging.ERROR)
     server, worker = make_server(runs, hosts)
     signals.call_aside(worker.run)
@@ -297,7 +297,7 @@ def serve_runs(runs: Sequence[Served], listening: socket.socket, hosts: Sequence
 
 
 def make_server(runs: Sequence[Served], hosts: Sequence[str]) -> tuple[uvicorn.Server, Worker]:
-    """Returns a server of runs, and its worker, whose `run` must be called in a thread."""
+    """Returns a server for runs, and its worker; `worker.run` must be called in a thread."""
     worker = Worker(Programs(runs))
     server = uvicorn.Server(
         uvicorn.Config(

@@ -1,8 +1,8 @@
-"""The Optuna study of a sweep: the states of trials, and the leases by which workers take them.
+"""The Optuna study of a sweep: the states of trials, and the leases with which workers take trials.
 
-A worker takes a trial by a lease, which runs out unless it is renewed: the trial of a worker that
-dies is free again after `LEASE` seconds, on any machine. A lease is set by one database statement,
-so no two workers hold the same one. The clocks of the machines must agree to within seconds.
+A worker takes a trial with a lease, which expires unless it is renewed: if a worker dies, a worker
+on any machine can take the trial after `LEASE` seconds. A lease is set by one database statement,
+so two workers never hold the same lease. The clocks of all machines must agree to within seconds.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ from transformer.metrics.registry import find
 from . import trial_configs
 from .trial_configs import PlannedTrial, plan_trial
 
-LEASE, BEAT = 30.0, 5.0  # seconds that a lease lasts, and between renewals
-PATIENCE = 60.0  # seconds to wait for a database that has gone away
-FREE_LEASE = 0.0  # a lease is the time, in seconds since 1970, until which a worker holds a trial
+LEASE, BEAT = 30.0, 5.0  # duration of a lease, and time between renewals, in seconds
+PATIENCE = 60.0  # seconds to wait for an unavailable database
+FREE_LEASE = 0.0  # a lease is the Unix time in seconds until which a worker holds a trial
 STATES = {state: state.name.lower() for state in TrialState} | {TrialState.FAIL: "failed"}
 SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
 PRUNER = optuna.pruners.MedianPruner(n_startup_trials=3)
@@ -47,20 +47,20 @@ logger = logging.getLogger(__name__)
 
 
 class SweepError(UserError):
-    """An error that concerns all trials of a sweep."""
+    """An error that affects all trials of a sweep."""
 
 
 class Study:
-    """The trials of a sweep and their states, shared by all workers on one storage.
+    """The trials of a sweep and their states, which all workers share through one storage.
 
     Args:
-      config: the config that all trials start from.
-      trials: the trials of a grid; None if a search samples them from `space`.
-      space: for a search, the choices (a list) or range of each dotted key, see `_suggest`.
+      config: the base config of all trials.
+      trials: the trials of a grid, or None if a search samples them from `space`.
+      space: for a search, a list of choices or a range (see `_suggest`) for each dotted key.
       folder: the sweep's folder.
 
     Attributes:
-      trials: the trials of a grid, by number; None for a search.
+      trials: the trials of a grid, keyed by number, or None for a search.
     """
 
     def __init__(
@@ -73,16 +73,16 @@ class Study:
         self.config, self.space, self.folder = config, space or {}, folder
         self._address = config.sweep.storage or f"sqlite:///{folder / 'study.db'}"
         self.trials: dict[int, PlannedTrial] | None = None
-        self._leases: dict[int, float] = {}  # held by this worker, by attempt number
+        self._leases: dict[int, float] = {}  # leases of this worker, keyed by attempt number
         trial_configs.check_space(self.space, config)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         with self.storage_errors():
-            # If the sweep has begun, its database may return; else the address may be wrong.
+            # If the sweep has started, its database may restart; otherwise, the URL may be wrong.
             patience = PATIENCE if (folder / "study.id").exists() else 0.0
             self._ask(lambda: self._open_study(trials), patience)
 
     def _open_study(self, trials: Sequence[PlannedTrial] | None) -> None:
-        """Connects to the storage, and adds the trials that it lacks."""
+        """Connects to the storage, and adds missing trials."""
         higher = find(self.config.train.best_metric).higher_is_better
         try:  # pre-ping reconnects if the database was restarted
             self._storage = optuna.storages.RDBStorage(self._address, {"pool_pre_ping": True})
@@ -126,9 +126,9 @@ class Study:
             ) from None
 
     def _ask(self, work: Callable[[], Answer], patience: float | None = None) -> Answer:
-        """Returns the storage's answer; if it goes away, waits until it is back.
+        """Returns the result of `work`; if the storage is unavailable, waits and retries.
 
-        `work` must be idempotent: it is retried after a lost answer, though it may have succeeded.
+        `work` must be idempotent: it is retried even if it succeeded but its response was lost.
         """
         end = time.monotonic() + (PATIENCE if patience is None else patience)
         while True:
@@ -141,15 +141,15 @@ class Study:
                 time.sleep(5.0)
 
     def states(self) -> dict[int, str]:
-        """Returns each trial's state, by number."""
+        """Returns the state of each trial, keyed by number."""
         return {number: STATES[frozen.state] for number, frozen in self._newest().items()}
 
     def notes(self) -> dict[int, str]:
-        """Returns the reason of each failed trial, by number."""
+        """Returns the failure reason of each trial ('' if there is none), keyed by trial number."""
         return {n: frozen.user_attrs.get("note", "") for n, frozen in self._newest().items()}
 
     def values(self) -> dict[int, dict[str, Any]]:
-        """Returns the values of each trial, by number; for a search, those sampled so far."""
+        """Returns the values of each trial, keyed by number; for a search, only sampled values."""
         if self.trials is not None:
             return {number: trial.values for number, trial in self.trials.items()}
         return {
@@ -158,16 +158,16 @@ class Study:
         }
 
     def trial(self, number: int) -> PlannedTrial:
-        """Returns a trial that was begun, by its number."""
+        """Returns the started trial with this number."""
         if self.trials is not None:
             return self.trials[number]
         return plan_trial(self.config, self.values()[number], number, self.folder)
 
     def free(self) -> list[tuple[int, bool]]:
-        """Returns the trials that no worker holds: (number, whether it was begun).
+        """Returns (number, whether it was started) for each trial that no worker holds.
 
-        Trials that were begun come last: one that kills its worker, such as by using all memory,
-        must not keep the others from being trained.
+        Previously started trials come last, so that a trial that crashes its worker, for example by
+        exhausting memory, does not block the others.
         """
         now = time.time()
         begun = [
@@ -178,16 +178,16 @@ class Study:
         return sorted(begun, key=lambda each: each[1])
 
     def take(self, number: int) -> tuple[PlannedTrial, Attempt] | None:
-        """Takes a trial for `LEASE` seconds, see `held`.
+        """Takes a trial for `LEASE` seconds, which `held` extends.
 
-        Returns None if another worker was faster, or if the trial is invalid and has failed.
+        Returns None if another worker took the trial first, or if it is invalid (and now failed).
         """
         frozen = self._newest()[number]
         now, old = time.time(), frozen.user_attrs["lease"]
         if old >= now or not self._swap(frozen._trial_id, old, now + LEASE):
             return None
         study = self._study
-        if self.trials is None:  # seeded per trial, so that no two workers draw the same values
+        if self.trials is None:  # seeded per trial, so that no two workers sample the same values
             sampler = SAMPLERS[self.config.sweep.search](seed=self.config.sweep.seed + number)
             settings = {"storage": self._storage, "sampler": sampler, "pruner": PRUNER}
             name = study.study_name
@@ -208,7 +208,7 @@ class Study:
 
     @contextlib.contextmanager
     def held(self, attempts: Iterable[Attempt]) -> Iterator[None]:
-        """Renews the leases of this worker's trials until the block ends."""
+        """Renews the leases of this worker's trials until the context ends."""
         done, numbers = threading.Event(), [attempt._trial_id for attempt in attempts]
 
         def renew() -> None:
@@ -226,11 +226,11 @@ class Study:
             thread.join()
 
     def let_go(self, attempt: Attempt) -> None:
-        """Frees a trial of a worker that ends normally, so that it is not taken for abandoned."""
+        """Frees the trial of a worker that ends normally, so that it does not seem abandoned."""
         self._ask(lambda: attempt.set_user_attr("lease", FREE_LEASE))
 
     def is_abandoned(self, busy: Collection[int]) -> bool:
-        """Waits for the other workers: returns True if a lease runs out, False if all live.
+        """Waits for other workers; returns True if a lease expires, or False if all are renewed.
 
         Trials in `busy` are ignored.
         """
@@ -263,7 +263,7 @@ class Study:
         return bool(self.config.sweep.prune and self._ask(attempt.should_prune))
 
     def _swap(self, number: int, old: float, new: float) -> bool:
-        """Compare-and-swap of an attempt's lease; returns whether it succeeded."""
+        """Compares and swaps the lease of an attempt; returns whether this succeeded."""
         fits = {"trial_id": number, "key": "lease", "value_json": json.dumps(old)}
         change = sqlalchemy.update(ATTRIBUTES).filter_by(**fits).values(value_json=json.dumps(new))
 
@@ -276,7 +276,7 @@ class Study:
         return changed
 
     def _newest(self) -> dict[int, FrozenTrial]:
-        """Returns the newest attempt of each trial of this sweep, by number."""
+        """Returns the newest attempt for each trial of this sweep, keyed by trial number."""
         attempts = self._ask(lambda: self._study.get_trials(deepcopy=False))
         newest = {each.user_attrs["trial"]: each for each in attempts}  # in the order of creation
         if self.trials is not None:
@@ -286,14 +286,14 @@ class Study:
         return {n: frozen for n, frozen in newest.items() if frozen.state != new or n < count}
 
     def _open(self) -> dict[int, FrozenTrial]:
-        """Returns the trials that have not ended."""
+        """Returns the unfinished trials, keyed by number."""
         return {n: frozen for n, frozen in self._newest().items() if not frozen.state.is_finished()}
 
     def _enqueue(self, params: dict[str, Any] | None = None, **attributes: Any) -> None:
         self._study.enqueue_trial(dict(params or {}), {**attributes, "lease": FREE_LEASE})
 
     def _check_same(self) -> None:
-        """Raises UserError if the study was begun with another config or search space."""
+        """Raises UserError if the study was started with a different config or search space."""
         spaces = {f"space() {key}": choice for key, choice in self.space.items()}
         ours = trial_configs.fixed_keys(self.config) | json.loads(json.dumps(spaces))
         theirs = self._study.user_attrs.get("config")
@@ -307,7 +307,7 @@ class Study:
 
 
 def identity(folder: Path, name: str) -> str:
-    """Returns the name of this folder's study in the database; creates it if it is missing."""
+    """Returns the name of this folder's study in the database; creates a name if there is none."""
     path, fix = folder / "study.id", "restore the original, or use another folder"
     if not path.exists():
         write_json(path, {"name": f"{name} {uuid.uuid4().hex}"})
@@ -315,7 +315,7 @@ def identity(folder: Path, name: str) -> str:
 
 
 def _suggest(attempt: Attempt, key: str, choice: Any) -> None:
-    """Samples a value from a list or a range (kind, low, high); an earlier sample is kept."""
+    """Samples a value from a list or a range (kind, low, high), unless it was sampled before."""
     if isinstance(choice, list):
         attempt.suggest_categorical(key, choice)
     elif choice[0] == "int":

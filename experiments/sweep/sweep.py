@@ -1,7 +1,7 @@
 """Trains the runs of a sweep with any number of workers, and writes the results.
 
-Every worker is the same command on the same --workdir. The study (`study.Study`) records which
-trials are taken or done. The sweep's folder is locked to list the trials or write the results.
+Every worker runs the same command on the same --workdir. The study (`study.Study`) records which
+trials are taken or done. Listing trials and writing results require a lock on the sweep's folder.
 """
 
 import functools
@@ -36,15 +36,15 @@ def sweep(
     folder: Path,
     only: int | None,
 ) -> int | None:
-    """Trains the trials of a sweep that are not trained yet, then writes the results.
+    """Trains the remaining trials of a sweep, then writes the results.
 
     Args:
-      config: the config that all trials start from.
-      trials: dotted keys and values of each trial; used if `sweep.search` is "grid".
-      space: the search space, see `study`.
-      only: the number of the one trial to train; None for all.
+      config: the base config of all trials.
+      trials: the dotted keys and values of each trial; used if `sweep.search` is "grid".
+      space: the search space; see `study.Study`.
+      only: the number of a single trial to train, or None for all trials.
 
-    Returns the signal that ended it early, or None.
+    Returns the signal that ended the sweep early, or None.
     """
     grid = config.sweep.search == "grid"
     if (trials if grid else space) is None:
@@ -81,7 +81,7 @@ def _numbers(trials: Iterable[int]) -> str:
 
 
 def _summarise(study: Study) -> None:
-    """Writes the results of the complete trials; logs where, and which trials are missing."""
+    """Writes the results of complete trials; logs the written files and the missing trials."""
     states = study.states()
     if failed := [number for number, state in states.items() if state == "failed"]:
         again = "--config.sweep.retry_failed=True tries them again"
@@ -95,10 +95,10 @@ def _summarise(study: Study) -> None:
 
 
 def _write(study: Study, progress: str = "") -> list[Path]:
-    """Writes the results of a study, see `write_results`; on the way, if a trial is complete."""
+    """Writes the results with `write_results`; with `progress`, only if a trial is complete."""
     trials, folder, command = [], study.folder, command_of(study.folder)
     states, notes = study.states(), study.notes()
-    drawn: dict[str, int] = {}  # numbers by values: those drawn again are the same training
+    drawn: dict[str, int] = {}  # values -> number of the first trial with these values
     for number, values in study.values().items():
         state, note = states.get(number, "waiting"), notes.get(number, "")
         if state == "complete" and (changed := _changes(study, number)):
@@ -115,10 +115,10 @@ def _write(study: Study, progress: str = "") -> list[Path]:
 
 
 def _changes(study: Study, number: int) -> str:
-    """Returns the keys whose values differ between a trial's run and its sweep, with both."""
+    """Returns the keys that differ between a trial's run and its sweep, with both values."""
     trial = study.trial(number)
     if not (trial.folder / "config.json").exists():
-        return ""  # a folder that has lost its config still has its scores
+        return ""  # a folder without its config still has its scores
     try:
         saved = workdir.load_config(trial.folder)
     except UserError as error:
@@ -139,16 +139,16 @@ def write_results(
     baseline: int | None,
     progress: str = "",
 ) -> list[Path]:
-    """Writes the results of a sweep: tables, pictures and a page; prints the main columns.
+    """Writes the results of a sweep as tables, figures and a page; prints the main columns.
 
     Args:
-      trials: all trials of the sweep, in any state; the complete ones are compared.
-      command: the command that started the sweep, shown to the reader.
-      baseline: the number of the trial whose setting is the baseline; None for none.
-      progress: a line on a sweep that still trains, whose page alone is written; '' at its end.
+      trials: all trials of the sweep, in any state; only complete trials are compared.
+      command: the command that started the sweep, to be shown on the page.
+      baseline: the number of the baseline trial, or None if there is none.
+      progress: the status line of an unfinished sweep, for which only the page is written, or ''.
 
     Returns:
-      `index.html`, `results.md`, `results.csv` and the pictures, see `figures.draw`.
+      `index.html`, `results.md`, `results.csv` and the figures, or [] if `progress` is set.
     """
     comparison = read_sweep(task, trials, baseline)
     results, drawn = tables.describe(comparison, title, command), figures.draw(comparison)

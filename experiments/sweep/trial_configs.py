@@ -1,6 +1,6 @@
-"""The trials of a sweep: complete configs, all checked before the first is trained.
+"""The trials of a sweep: complete configs, all validated before any trial is trained.
 
-Also sweeps over the seeds of any config, and the experiment as saved in a sweep's folder.
+This module also creates sweeps over seeds, and saves a sweep's experiment in its folder.
 """
 
 import copy
@@ -27,35 +27,35 @@ from ..process import recipe
 from ..process.config import Experiment
 
 CONFIG_FLAG = re.compile(r"--?config(=|$)")
-RANGE_KINDS = ("log", "uniform", "int")  # kinds of range in a search
-# Facts of the keys that may change when a sweep resumes: how, where and on what it runs.
+RANGE_KINDS = ("log", "uniform", "int")  # kinds of ranges in a search space
+# Facts of the config keys that may change when a sweep resumes, such as paths and devices.
 FREE = ("label", "place", "devices", "sweep")
 
 
 class PlannedTrial(NamedTuple):
     """A trial of a sweep before it is trained."""
 
-    number: int  # from zero
-    values: dict[str, Any]  # values that the trial sets, by dotted key
+    number: int  # 0-based
+    values: dict[str, Any]  # values that the trial sets, keyed by dotted key
     config: ConfigDict  # the complete config
     folder: Path  # folder of its run
-    # JSON of the values that differ from the config that all trials start from. It identifies the
-    # trial, whatever its place in the list, and whether or not it also sets unchanged values.
+    # JSON of the values that differ from the base config of all trials. It identifies the trial
+    # independently of its position in the list, and of values that it sets but does not change.
     settings: str
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """The name of the trial in messages."""
         settings = (f"{key.split('.')[-1]}={value}" for key, value in self.values.items())
         return f"trial {self.number} ({', '.join(settings)})"
 
 
 def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> list[PlannedTrial]:
-    """Returns the trials of a sweep, checked: each is valid, none repeated, scores comparable.
+    """Returns the trials of a sweep; they must be valid and distinct, with comparable scores.
 
     Args:
-      config: the config that all trials start from.
-      trials: dotted keys and their values, for each trial.
+      config: the base config of all trials.
+      trials: a mapping from dotted keys to values for each trial.
       folder: the sweep's folder.
     """
     planned = [plan_trial(config, values, n, folder) for n, values in enumerate(trials)]
@@ -72,7 +72,7 @@ def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> l
 
 
 def check_signed(task: str, key: str, values: Sequence[object]) -> None:
-    """Raises UserError if scores at these values of a key are not comparable."""
+    """Raises UserError if scores with these values of a key would not be comparable."""
     other = next((value for value in values if value != values[0]), None)
     if key in signing(task) and other is not None:
         raise UserError(
@@ -82,14 +82,14 @@ def check_signed(task: str, key: str, values: Sequence[object]) -> None:
 
 
 def set_key(config: ConfigDict, key: str, value: object) -> None:
-    """Sets a key that trials may set."""
+    """Sets a config key; raises UserError if trials must not set it."""
     if key == "task" or key.startswith("sweep."):
         raise UserError(f"config.{key} is the same in all trials of a sweep: a trial cannot set it")
     assign(config, key, value)
 
 
 def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) -> PlannedTrial:
-    """Returns one trial, checked, from the values in a config file."""
+    """Returns one validated trial, given the values that it sets."""
     place = trial_folder(folder, number)
     try:
         if not isinstance(values, Mapping):
@@ -98,7 +98,7 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
         for key, value in values.items():
             set_key(config, key, value)
         recipe.apply(config, values)
-        config.sweep.storage = ""  # it may hold a password, and does not affect the run
+        config.sweep.storage = ""  # it may contain a password, and does not affect the run
         check(config, "model", "training", "later")
         check_source(Run(place, config))
     except UserError as error:
@@ -113,12 +113,12 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
 
 
 def trial_folder(folder: Path, number: int) -> Path:
-    """Returns the folder of a trial's run within the sweep's."""
+    """Returns the folder of a trial's run within the sweep's folder."""
     return folder / "trials" / f"{number:03d}"
 
 
 def structure(config: ConfigDict) -> str:
-    """Returns, as text, the settings that must be equal for runs to share one compiled program."""
+    """Returns, as JSON, the settings that must be equal for runs to share one compiled program."""
     flat = {k: value for k, value in flatten(config).items() if k not in having("traced")}
     flat |= {key: bool(flat[key]) for key in having("traced_above_zero")}
     del flat["name"]
@@ -126,10 +126,10 @@ def structure(config: ConfigDict) -> str:
 
 
 def is_vmapped(settings: ConfigDict, models: Iterable[ConfigDict], on_accelerator: bool) -> bool:
-    """Returns whether runs of one structure are trained as one vmapped program.
+    """Returns whether runs with the same structure are trained as one vmapped program.
 
-    Pruning compares a run with earlier ones, so those are sequential. JAX cannot vmap cuDNN's
-    attention with sequence lengths that all runs share.
+    Pruning compares a run with earlier runs, so it needs sequential runs. JAX cannot vmap cuDNN's
+    attention if all runs share its sequence lengths.
     """
     flash = any(model.attention_implementation == "flash" for model in models)
     asked = settings.parallel == "vmap" or (settings.parallel == "auto" and on_accelerator)
@@ -137,13 +137,13 @@ def is_vmapped(settings: ConfigDict, models: Iterable[ConfigDict], on_accelerato
 
 
 def fixed_keys(config: ConfigDict) -> dict[str, Any]:
-    """Returns the keys and values that must not change when a sweep resumes, as JSON has them."""
+    """Returns the config values that must not change when a sweep resumes, as parsed from JSON."""
     keys = {k: v for k, v in flatten(config).items() if k not in having(*FREE)}
     return json.loads(json.dumps(keys, default=list))
 
 
 def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    """Returns each key in which two configs differ, with both values; '' if none."""
+    """Lists the keys in which two configs differ, with both values; returns '' if none differ."""
     keys = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
     return "; ".join(f"{k} was {theirs.get(k)!r} and is {ours.get(k)!r}" for k in keys)
 
@@ -151,7 +151,7 @@ def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
 def number_trials(
     trials: Sequence[PlannedTrial], known: Mapping[str, int]
 ) -> dict[int, PlannedTrial]:
-    """Returns the trials by their numbers in the study; new trials get the next ones.
+    """Returns the trials, keyed by number in the study; new trials get the next free numbers.
 
     `known` maps the `settings` of the study's trials to their numbers.
     """
@@ -165,7 +165,7 @@ def number_trials(
 
 
 def check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
-    """Raises UserError for unknown keys or choices, and for those with incomparable scores."""
+    """Raises UserError for unknown keys, invalid choices, or choices with incomparable scores."""
     draft = copy.deepcopy(config)
     for key, choice in space.items():
         is_range = isinstance(choice, tuple) and len(choice) == 3 and choice[0] in RANGE_KINDS
@@ -189,7 +189,7 @@ def check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
 
 
 def over_seeds(experiment: Experiment | None, seeds: int) -> Experiment:
-    """Returns the sweep that trains a config with `seeds` seeds, from `config.seed` on."""
+    """Returns a sweep that trains a config with `seeds` seeds, starting from `config.seed`."""
     if seeds < 1:
         raise UserError(f"--seeds={seeds} is not above 0: give the number of seeds")
     if experiment is None or experiment.is_sweep:
@@ -204,12 +204,12 @@ def over_seeds(experiment: Experiment | None, seeds: int) -> Experiment:
 def save_sweep(
     folder: Path, config: ConfigDict, trials: Sequence[Mapping[str, Any]] | None
 ) -> None:
-    """Saves what is needed to resume a sweep: its command and, for a grid, its experiment.
+    """Saves the command of a sweep and, for a grid, its experiment, so that the sweep can resume.
 
-    If the trials are in a database, only the command is saved: the address may hold a password.
+    Only the command is saved if `sweep.storage` is set, since its URL may contain a password.
 
     Args:
-      trials: dotted keys and values of each trial of a grid; None for a search.
+      trials: the dotted keys and values of each trial of a grid, or None for a search.
     """
     content: dict[str, Any] = {"command": command_of(folder)}
     if trials is not None and not config.sweep.storage:
@@ -219,7 +219,7 @@ def save_sweep(
 
 
 def load_sweep(folder: Path) -> Experiment | None:
-    """Returns the experiment that `save_sweep` wrote; None if the folder has none."""
+    """Returns the experiment that `save_sweep` wrote, or None if the folder has none."""
     path, fix = folder / COMMAND, "name the sweep's --config, which writes it again"
     if not path.exists():
         return None
@@ -240,9 +240,9 @@ def load_sweep(folder: Path) -> Experiment | None:
 
 
 def command_of(folder: Path) -> str:
-    """Returns the command that started a sweep, without the address of its database.
+    """Returns the command that started a sweep, without its database URL.
 
-    If a sweep is resumed without its config, it is the command saved in the folder.
+    If a sweep is resumed without --config, this is the command saved in its folder.
     """
     flags = [flag for flag in sys.argv[1:] if "config.sweep.storage=" not in flag]
     path = folder / COMMAND

@@ -1,4 +1,4 @@
-"""A worker of a sweep: one process that takes trials, trains and scores them."""
+"""A sweep worker: one process that takes, trains and scores trials."""
 
 import contextlib
 import errno
@@ -27,7 +27,7 @@ from ..process.process import explain
 from .study import STORAGE_ERRORS, Study, SweepError
 from .trial_configs import PlannedTrial, is_vmapped, structure
 
-MAX_UNEXPECTED = 3  # consecutive trials that fail unexpectedly, before their worker stops
+MAX_UNEXPECTED = 3  # consecutive unexpected failures after which a worker stops
 # Errors of the machine or its disk: every later trial would fail in the same way.
 OF_ALL = frozenset(
     (
@@ -35,8 +35,8 @@ OF_ALL = frozenset(
         *(errno.EIO, errno.ESTALE, errno.EACCES, errno.ENOLCK),
     )
 )
-MEMORY = "--config.data.batch_tokens, or take a smaller model"  # what to lower if memory is short
-SHOW_EVERY = 60.0  # seconds
+MEMORY = "--config.data.batch_tokens, or take a smaller model"  # what to lower if memory runs out
+SHOW_EVERY = 60.0  # seconds between progress reports
 
 Taken = list[tuple[PlannedTrial, Attempt]]  # the trials that a worker trains at once
 
@@ -44,10 +44,10 @@ logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """One process that takes trials, trains and scores them until none is left.
+    """One process that takes, trains and scores trials until none is left.
 
     Args:
-      show: called with a line on the sweep's progress, at most once in `SHOW_EVERY` seconds.
+      show: a callback for progress lines, called at most once every `SHOW_EVERY` seconds.
     """
 
     def __init__(self, study: Study, show: Callable[[str], object] = lambda progress: None):
@@ -56,15 +56,15 @@ class Worker:
         models = [study.config.model, *(trial.config.model for trial in trials)]
         vmapped = is_vmapped(settings, models, jax.default_backend() != "cpu")
         self.max_vmapped_runs = settings.max_vmapped_runs if vmapped else 1
-        self._limits: dict[str, int] = {}  # max trials trained at once, by structure
-        self._busy: set[int] = set()  # trials that --trial is training
-        self._tasks: dict[str, Any] = {}  # by structure
-        self._steps: dict[Any, StepPrograms] = {}  # compiled programs, by structure
-        self._seconds: list[float] = []  # duration of each trial done here
+        self._limits: dict[str, int] = {}  # maximum trials at once, keyed by structure
+        self._busy: set[int] = set()  # trials that commands with --trial are training
+        self._tasks: dict[str, Any] = {}  # keyed by structure
+        self._steps: dict[Any, StepPrograms] = {}  # compiled programs, keyed by structure
+        self._seconds: list[float] = []  # duration of each trial finished here
         self._unexpected = 0  # unexpected failures in a row
 
     def work(self) -> int | None:
-        """Takes trials until none is left; returns the signal that ended it early, if one did."""
+        """Trains trials until none is left; returns the signal that ended this early, or None."""
         states = [*self.study.states().values()]
         done = sum(state not in ("waiting", "running") for state in states)
         logger.info(f"{len(states)} trials, {done} done, up to {self.max_vmapped_runs} at once")
@@ -94,7 +94,7 @@ class Worker:
                     self._shown = time.monotonic()
 
     def _take(self, locks: contextlib.ExitStack) -> Taken:
-        """Takes trials to train at once: either all abandoned ones or all new ones."""
+        """Takes trials that can be trained at the same time: all are abandoned, or all are new."""
         taken: Taken = []
         first: bool | None = None
         for number, begun in self.study.free():
@@ -106,7 +106,7 @@ class Worker:
                 continue
             try:
                 locks.enter_context(workdir.locked(trial[0].folder))
-            except UserError:  # --trial trains it
+            except UserError:  # a command with --trial trains it
                 self._busy.add(number)
                 self.study.let_go(trial[1])
                 continue
@@ -114,7 +114,7 @@ class Worker:
         return taken
 
     def _fits(self, taken: Taken, number: int, begun: bool) -> bool:
-        """Returns whether a trial can train with those taken: same program, same step."""
+        """Returns whether a trial has the same program and the same step as the taken trials."""
         other, _ = taken[0]
         key, is_drawn = structure(other.config), self.study.trials is not None or begun
         if len(taken) >= self._limits.get(key, self.max_vmapped_runs) or not is_drawn:
@@ -124,15 +124,15 @@ class Worker:
         return same and workdir.newest_step(trial.folder) == workdir.newest_step(other.folder)
 
     def _open(self, taken: Taken) -> Taken:
-        """Returns the trials that have not ended."""
+        """Returns the taken trials that are still running."""
         states = self.study.states()
         return [each for each in taken if states[each[0].number] == "running"]
 
     def _train(self, taken: Taken) -> int | None:
-        """Trains and scores trials, records outcomes; returns the signal that ended it, if any.
+        """Trains and scores trials; returns the signal that ended the training early, or None.
 
-        An error of one trial ends only that trial: if several train at once, they resume in batches
-        of half the size until it is isolated. An error that concerns all trials is raised.
+        An error in one trial ends only that trial: if several train at once, they resume in batches
+        of half the size until the failed trial is alone. Errors that affect all trials are raised.
         """
         try:
             return self._train_runs(taken)
@@ -141,7 +141,7 @@ class Worker:
                 raise
             line, text = explain(error, str(self.study.folder), MEMORY), traceback.format_exc()
             reason = line or f"{type(error).__name__}: {shorten(one_line(str(error)))}"
-        # The error is gone here, and with its frames the states; free tasks and programs, too.
+        # The error and the states in its frames are already freed; free tasks and programs, too.
         self._tasks.clear()
         self._steps.clear()
         jax.clear_caches()
@@ -158,7 +158,7 @@ class Worker:
             if line is None:
                 logger.warning(text)
                 self._unexpected += 1
-            # These are hardly the trials' fault: another worker may take the last one.
+            # The trials are probably not the cause: another worker may take the last trial.
             if self._unexpected >= MAX_UNEXPECTED:
                 raise SweepError(
                     f"{MAX_UNEXPECTED} trials in a row failed unexpectedly, the last {trial.name} "
@@ -170,7 +170,7 @@ class Worker:
         return None
 
     def _train_runs(self, taken: Taken) -> int | None:
-        """Trains one run, or several as one program, see `_train`."""
+        """Trains one run, or several runs as one compiled program; see `_train`."""
         trials = [trial for trial, _ in taken]
         for trial in trials:
             logger.info(trial.name)
@@ -184,14 +184,14 @@ class Worker:
         _prepare(trials, runs)
         pruned, training = False, runs[0]
 
-        # Must not refer to the trainer: a cycle would keep its states during the next trial.
+        # Must not refer to the trainer: a reference cycle would keep its states in memory.
         def report(step: int, numbers: dict[str, float]) -> bool:
             nonlocal pruned
             unpromising = self.study.report(attempt, numbers[first.config.train.best_metric], step)
             pruned = unpromising and not training.ended(step)
             return pruned
 
-        trainer.on_evaluation = report  # only used with a single run
+        trainer.on_evaluation = report  # used only with a single run
         if not trainer.run():
             return trainer.stop_signal
         for i, ((trial, attempt), task) in enumerate(zip(taken, made, strict=True)):
@@ -206,7 +206,7 @@ class Worker:
         return None
 
     def _make_tasks(self, taken: Taken) -> list[Any]:
-        """Returns the trials' tasks, which share what they can."""
+        """Returns the tasks of the trials, which share as much data as possible."""
         first, _ = taken[0]
         key = structure(first.config)
         if key not in self._tasks:
@@ -214,7 +214,7 @@ class Worker:
                 self._tasks[key] = _load_task(first, next(iter(self._tasks.values()), None))
             except UserError as error:
                 shared = text_of(first.config) == text_of(self.study.config)
-                if shared and not isinstance(error, RunError):  # the text of all cannot be read
+                if shared and not isinstance(error, RunError):  # no trial can read it
                     raise SweepError(str(error)) from error
                 raise
         return [self._tasks[key].with_config(trial.config) for trial, _ in taken]
@@ -236,14 +236,14 @@ class Worker:
 
 
 def _load_task(trial: PlannedTrial, other: Any) -> Any:
-    """Returns the task of a trial, which shares what it can with another trial's."""
+    """Returns the task of a trial, which shares as much data as possible with the task `other`."""
     return tasks.REGISTRY[trial.config.task](trial.config, other, trial.folder)
 
 
 def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[TrainingRun]) -> None:
-    """Creates the run of each trial's config in its folder, and drops old scores.
+    """Creates the run of each trial in its folder, and deletes old scores.
 
-    If one fails, all are closed.
+    If one run fails, all runs are closed.
     """
     try:
         for trial, run in zip(trials, runs, strict=True):

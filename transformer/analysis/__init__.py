@@ -1,1 +1,1 @@
-"""Analysis of the attention of trained models."""
+"""Attention analysis of trained models."""

@@ -1,7 +1,7 @@
-"""Word alignment: extracted from cross-attention, and scored against gold links.
+"""Word alignment: extraction from cross-attention, and scoring against gold links.
 
-Letters here: S words of a source and T of its target. Links are pairs (i, j) of source word i and
-target word j, both from zero. Axes before the last two, such as layers and heads, are kept.
+In shapes, S and T are the numbers of source and target words. A link (i, j) aligns source word i
+with target word j, counted from zero. Layer, head and other leading axes are kept.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,21 +10,21 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-# The row of cross-attention that belongs to a target token: the row of the step that outputs the
-# token, as in all figures, or of the next step, which reads it.
+# Cross-attention row used for a target token: "output" is the row of the step that outputs the
+# token, as in all figures; "input" is the row of the next step, which reads the token.
 ALIGNMENT_ROWS = {"output": slice(None, -1), "input": slice(1, None)}
-ROUNDING = 1e-6  # relative difference below which weights, sums of float32, count as equal
+ROUNDING = 1e-6  # relative difference below which float32 weights count as equal
 
 Links = Sequence[tuple[int, int]]
 
 
 class Words(NamedTuple):
-    """The words of a text, and the word of each token.
+    """The words of a text, and the assignment of tokens to words.
 
     Attributes:
-      of_tokens: word numbers from zero, one for each token except begin- and end-of-sentence.
-      count: number of words. Some may have no token: words that were cut off, adjacent unknown
-        words, which share one token, and words of invisible characters.
+      of_tokens: zero-based word index of each token except begin- and end-of-sentence.
+      count: number of words. Some words may have no token: truncated words, adjacent unknown words
+        (which share one token), and words of invisible characters.
     """
 
     of_tokens: Int[np.ndarray, "tokens"]
@@ -44,9 +44,9 @@ class GoldLinks(NamedTuple):
 
 
 class AlignmentScores(NamedTuple):
-    """The agreement of links with the gold links, one number for each of the leading axes.
+    """The scores of predicted links against gold links, with an entry for each head.
 
-    Scores are from 0 to 1; NaN if the denominator is zero.
+    Scores are between 0 and 1, or NaN if the denominator is zero.
     """
 
     error_rate: Float[np.ndarray, "*heads"]
@@ -55,14 +55,14 @@ class AlignmentScores(NamedTuple):
 
 
 def words_of_text(ends: Sequence[int], starts: Sequence[int]) -> Words:
-    """Returns the words of a text that are separated by blanks.
+    """Returns the space-separated words of a text.
 
-    A token belongs to the word of its first character that is not a blank: sentencepiece includes
-    the blank before a word in the word's first token.
+    A token belongs to the word that contains its first non-space character: SentencePiece includes
+    the space before a word in the word's first token.
 
     Args:
-      ends: each word's end, as a number of characters, see `word_ends`; an empty word has no token.
-      starts: the position in the text of each token's first character, see `Tokenizer.starts`.
+      ends: the character offset where each word ends (see `word_ends`); empty words have no tokens.
+      starts: the character offset at which each token starts; see `Tokenizer.starts`.
     """
     numbers = np.searchsorted(ends, np.array(starts, int), side="right")
     return Words(np.minimum(numbers, max(0, len(ends) - 1)), len(ends))
@@ -71,16 +71,16 @@ def words_of_text(ends: Sequence[int], starts: Sequence[int]) -> Words:
 def word_weights(
     weights: Float[np.ndarray, "*heads L M"], source: Words, target: Words, rows: str = "output"
 ) -> Float[np.ndarray, "*heads T S"]:
-    """Returns the attention weight of each target word on each source word.
+    """Returns the attention weights from target words to source words.
 
-    The columns of a source word's tokens are summed. The rows of a target word's tokens are
-    averaged, so every target word has the same total attention. The part of a row that is missing
-    to one is on `</s>`. A word without tokens has zeros.
+    Weights are summed over the tokens of a source word, and averaged over the tokens of a target
+    word. The sum of a row is 1 minus the attention to `</s>`. The weights of a word without tokens
+    are zero.
 
     Args:
-      weights: cross-attention; rows are the target's tokens and `</s>`, in the order of output,
-        columns the source's tokens and `</s>`.
-      rows: one of `ALIGNMENT_ROWS`. "output" is also known as naive attention, "input" as shifted.
+      weights: cross-attention weights; rows are the target tokens and `</s>` in output order,
+        columns are the source tokens and `</s>`.
+      rows: one of `ALIGNMENT_ROWS`: "output" (also called naive attention) or "input" (shifted).
 
     Source: Chen et al. 2020, "Accurate Word Alignment Induction from Neural Machine Translation",
     sections 2.2 (output) and 3.1 (input).
@@ -93,14 +93,14 @@ def word_weights(
 
 
 def most_attended(weights: Float[np.ndarray, "*heads T S"]) -> Float[np.ndarray, "*heads T S"]:
-    """Returns the links from each target word to the source word that it attends to most.
+    """Links each target word to the source word with the highest attention weight.
 
-    The result has a number for each pair of words: 1 for a link, or 1/n for each of n source words
-    with equal weight. So the scores equal the expected scores with random tie-breaking; always
-    taking the first word would favour it for its position. A row of zeros has no link.
+    The result is 1 for a link, 1/n for each of n tied source words, and otherwise 0. Each score
+    is then its expected value under random tie-breaking; always selecting the first word would bias
+    the score towards early positions. A row of zeros yields no link.
 
-    Attention to `</s>` is ignored, even if it is the largest: such target words mostly have a gold
-    link, often to the word with the next largest weight.
+    Attention to `</s>` is ignored, even if it is the highest: most such target words have a gold
+    link, often to the word with the next highest weight.
     """
     most = weights.max(axis=-1, keepdims=True, initial=0.0)
     best = (weights >= most * (1 - ROUNDING)) & (most > 0)
@@ -110,7 +110,7 @@ def most_attended(weights: Float[np.ndarray, "*heads T S"]) -> Float[np.ndarray,
 def alignment_scores(
     aligned: Iterable[Float[np.ndarray, "*heads _ _"]], gold: Iterable[GoldLinks]
 ) -> AlignmentScores:
-    """Returns the scores of a corpus: counts are summed over sentences before the ratios.
+    """Returns corpus-level scores: counts are summed over all sentence pairs before dividing.
 
     With links A, sure links S, and sure or possible links P, precision is |A & P| / |A|, recall is
     |A & S| / |S|, and the error rate is 1 - (|A & S| + |A & P|) / (|A| + |S|).
@@ -135,6 +135,6 @@ def alignment_scores(
 def _count_hits(
     links: Float[np.ndarray, "*heads T S"], true: set[tuple[int, int]]
 ) -> Float[np.ndarray, "*heads"]:
-    """Returns the number of gold links that were found."""
+    """Returns the number of gold links that are among the predicted links."""
     i, j = np.array(sorted(true), int).reshape(-1, 2).T
     return np.asarray(links[..., j, i].sum(axis=-1))

@@ -1,4 +1,4 @@
-"""The attention of a model: over one text on the host, over a batch on the device."""
+"""Attention weights, for one text as NumPy arrays or for a batch as JAX arrays."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +18,7 @@ COMES_NEXT = "(next)"  # stands for the token after an open-ended or truncated t
 
 
 class Kind(NamedTuple):
-    """A kind of attention: its title, the sides of rows and columns, and their descriptions."""
+    """A kind of attention: a title, the sides of queries and keys, and the labels of both axes."""
 
     title: str
     queries: str
@@ -34,33 +34,32 @@ KINDS = {
     ),
     "cross": Kind("Cross-attention", "written", "source", "token written", "source token read"),
 }
-# The side of the queries and of the keys of each kind: 0 is the source, 1 the target.
+# Kind of attention -> the sides of queries and keys: 0 is the source, 1 the target.
 KIND_SIDES = {"encoder_self": (0, 0), "decoder_self": (1, 1), "cross": (1, 0)}
 
 
 class GridPicture(NamedTuple):
-    """A picture, and the number of patches per side."""
+    """An image, and the number of patches per side."""
 
     pixels: UInt8[np.ndarray, "S S C"]
     grid: int
 
 
 class Attention(NamedTuple):
-    """The attention of a model over one text, or over a source and its translation.
+    """The attention weights of a model for one text, or for a source and its translation.
 
-    Kinds are "encoder_self" (both axes are the source), "decoder_self" (both are the target) and
-    "cross" (queries are the target, keys the source), if the model has them. A notebook shows the
-    explorer of all heads.
+    The kinds are "encoder_self" (from source to source tokens), "decoder_self" (from target to
+    target tokens) and "cross" (from target to source tokens), if the model has them. Notebooks
+    display an interactive view of all heads.
 
     Attributes:
-      weights: weights of each layer and head, by kind; a query's row sums to one.
-      value_norms: the norm of a key's contribution to a layer's output if all of a head's weight is
-        on it, by kind; empty for a model without such heads, see `MultiHeadAttention`.
-      source_tokens: the tokens that the encoder reads; a translator's end in end-of-sentence.
-      target_tokens: the tokens that the decoder reads. A missing side has no tokens.
-      unread: the number of further tokens (of source and target) of the text that the model cannot
-        read.
-      picture: the picture whose patches are the source tokens after the first, the class token.
+      weights: attention weights of each layer and head, keyed by kind; each query's row sums to 1.
+      value_norms: norms of transformed values, keyed by kind; see `attention_variants.value_norms`.
+        The mapping is empty if the model has no multi-head attention.
+      source_tokens: the tokens that the encoder reads; translation adds end-of-sentence.
+      target_tokens: the tokens that the decoder reads. A side that the model lacks has no tokens.
+      unread: the numbers of truncated source and target tokens, which exceed the model's limit.
+      picture: the image whose patches are the source tokens after the class token.
     """
 
     weights: Mapping[str, Float[np.ndarray, "layers H L M"]]
@@ -72,20 +71,20 @@ class Attention(NamedTuple):
 
     @property
     def written_tokens(self) -> list[str]:
-        """The output token of each row of the decoder's attention, which follows the input token.
+        """The output token at each decoder position, which is also the next input token.
 
-        A translation ends in end-of-sentence; the token after a language model's text, or after a
-        truncated translation, is `COMES_NEXT`.
+        The last token is end-of-sentence for a translation, and `COMES_NEXT` for a language model's
+        text or a truncated translation.
         """
         ends = self.source_tokens and not self.unread[1]
         last = END_OF_SENTENCE if ends else COMES_NEXT
         return [*self.target_tokens[1:], last][: len(self.target_tokens)]
 
     def names(self, kind: str) -> tuple[Sequence[str], Sequence[str]]:
-        """Returns the tokens that name the rows (queries) and the columns (keys) of a kind.
+        """Returns the token labels of the rows (queries) and columns (keys) of a kind of attention.
 
-        A row of a decoder is named by its output token, as in figure 3 of Bahdanau et al. 2015; all
-        other rows, and all columns, are named by the input token.
+        The rows of a decoder are labelled with output tokens, as in figure 3 of Bahdanau et al.
+        2015; all other rows, and all columns, are labelled with input tokens.
         """
         self.check_kind(kind)
         sides = {
@@ -96,25 +95,26 @@ class Attention(NamedTuple):
         return sides[KINDS[kind].queries], sides[KINDS[kind].keys]
 
     def check_kind(self, kind: str) -> None:
-        """Raises UserError, with a list of the model's kinds, if the model lacks this kind."""
+        """Raises UserError, which lists the valid kinds, if the model has no such attention."""
         if kind not in list(self.weights):
             raise UserError(
                 f"there is no attention {kind!r}: choose one of {', '.join(self.weights)}"
             )
 
     def figure(self, kind: str | None = None, layer: int = 1, head: int | None = None) -> "Figure":
-        """Returns the heat maps of a layer, with a panel per head.
+        """Returns a figure of a layer's attention weights, with a heat map for each head.
 
         Args:
-          kind: by default cross-attention if the model has it, otherwise the only kind.
-          layer: from one.
-          head: the only head to draw, from one; None for all heads.
+          kind: kind of attention; by default cross-attention if the model has it, otherwise the
+            model's only kind.
+          layer: layer number, from one.
+          head: number of the head to draw, from one; None draws all heads.
         """
         heat_maps = import_sibling("experiments.attention.heat_maps")
         return heat_maps.checked_figure(self, kind, layer, head)
 
     def _repr_html_(self) -> str:
-        """Returns the explorer as HTML for notebooks."""
+        """Returns the interactive view as HTML, for notebooks."""
         return import_sibling("experiments.attention.draw").element(self)
 
     def __repr__(self) -> str:
@@ -130,7 +130,7 @@ class Attention(NamedTuple):
         target_tokens: list[str],
         unread: tuple[int, int] = (0, 0),
     ) -> "Attention":
-        """Returns the attention over the first text of a batch, without its padding."""
+        """Returns the attention of the first text in a batch, without padding."""
         lengths, weights, value_norms = (len(source_tokens), len(target_tokens)), {}, {}
         for kind in filter(batch.__contains__, KINDS):  # the display order
             of_kind, (queries, keys) = batch[kind], (lengths[side] for side in KIND_SIDES[kind])
@@ -141,9 +141,9 @@ class Attention(NamedTuple):
 
 
 class BatchAttention(NamedTuple):
-    """One kind of attention within a batch, in the layers that have it.
+    """The weights of one kind of attention for a batch, in all layers that have this kind.
 
-    `value_norms` are None if the model has none; for `mask` and `ends` see
+    `value_norms` is None if the model does not sow value norms. For `mask` and `ends`, see
     `snapshots.head_statistics`.
     """
 
@@ -159,10 +159,10 @@ class BatchAttention(NamedTuple):
         sown: Mapping[str, Any],
         masks: Mapping[str, tuple[Bool[Array, "B _ _"], Bool[Array, "B _"] | None]],
     ) -> "dict[str, BatchAttention]":
-        """Returns the attention, by kind, that a model has sown in a forward pass over a batch.
+        """Returns the attention that a forward pass over a batch has sown, keyed by kind.
 
         Args:
-          masks: mask and ends for each kind.
+          masks: `mask` and `ends` for each kind.
         """
         weights, norms = (
             {k: jnp.stack(layers) for k, layers in model.sown_attention(sown, name).items()}

@@ -1,18 +1,18 @@
-"""Attention on a picture, compared with the objects that are known to be relevant."""
+"""Compares attention over an image with the objects that are known to be relevant."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-Box = tuple[int, ...]  # x and y in pixels of the upper left corner, and of the corner outside
+Box = tuple[int, ...]  # (left, top, right, bottom) in pixels; right and bottom are exclusive
 
 
 def coverage(boxes: Sequence[Box], grid: int, size: int) -> Float[np.ndarray, "P"]:
-    """Returns the fraction of each patch that is covered by boxes, which do not overlap.
+    """Returns the fraction of each patch that is covered by boxes, which must not overlap.
 
     Args:
-      grid: number of patches per side of a picture.
+      grid: number of patches per side of an image.
       size: pixels per side of a patch.
     """
     edges = size * np.arange(grid + 1)
@@ -43,9 +43,9 @@ def points_at(
 def overlap(
     weights: Float[np.ndarray, "*heads P"], covered: Float[np.ndarray, "P"]
 ) -> Float[np.ndarray, "*heads"]:
-    """Returns the intersection over union of the boxes and the patches that a head attends to.
+    """Returns the intersection over union (IoU) of the boxes and each head's most attended patches.
 
-    These patches have at least half of its largest weight.
+    The most attended patches are those with at least half of the head's maximum weight.
     """
     looked = weights >= weights.max(axis=-1, keepdims=True) / 2
     shared = looked @ covered
@@ -53,9 +53,9 @@ def overlap(
 
 
 def rollout(weights: Float[np.ndarray, "layers H M M"]) -> Float[np.ndarray, "M M"]:
-    """Returns the contribution of each input to each output, over all layers.
+    """Returns the attention rollout: the contribution of each input to each output over all layers.
 
-    It is the product of the layers' mean attention, mixed half and half with the residual path.
+    This is the product, over layers, of (mean attention of all heads + identity matrix) / 2.
 
     Source: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.
     """

@@ -1,7 +1,7 @@
 """Attention snapshots: weights and statistics of all heads for fixed texts during training.
 
-Statistics are means over the rows of attention weights; a row holds the weights of one query. It
-counts if its value is defined, so padding never counts.
+Statistics are means over the rows of attention weights; a row contains the weights of one query.
+Rows for which a statistic is undefined, such as padding, are excluded.
 """
 
 import functools
@@ -22,18 +22,18 @@ from transformer.analysis.alignment import (
 )
 from transformer.analysis.attention import KIND_SIDES, BatchAttention
 
-READABLE = 32  # maximum tokens of a text that is readable in a figure
-MAP_BYTES = 2**28  # maximum bytes of a batch's attention weights; statistics need much less
+READABLE = 32  # maximum number of tokens of a text that is readable in a figure
+MAP_BYTES = 2**28  # maximum size of a batch's attention weights in bytes; statistics need much less
 
 
 class Snapshot(NamedTuple):
-    """The attention of a model's heads in fixed texts.
+    """The attention of all heads of a model on fixed texts.
 
     Attributes:
-      arrays: the arrays to save, by names that `experiments/attention/snapshots.py` lists; empty if
-        there is nothing to snapshot.
-      numbers: the numbers to log: the mean of each statistic over the heads of a kind, and the
-        lowest alignment error rate.
+      arrays: the arrays to save, keyed by the names listed in `experiments/attention/snapshots.py`;
+        empty if there is nothing to snapshot.
+      numbers: the metrics to log: the mean of each statistic over all heads of a kind of attention,
+        and the lowest alignment error rate of any head.
     """
 
     arrays: dict[str, np.ndarray]
@@ -49,14 +49,14 @@ class LinkedPair(NamedTuple):
 
 
 class HeadSnapshots:
-    """Takes attention snapshots of a model; compiled once, since all batches have one shape.
+    """Takes attention snapshots of a model, with one compiled program for all batches.
 
     Args:
-      attend: (variables, batch) -> the attention within a batch, by kind.
-      batches: batches of all texts; the first rows are those whose weights are saved.
-      kept: the source and target tokens of these rows as the model reads them, if it has that side,
-        up to the saved length.
-      linked: all pairs in the order of the rows; empty if their gold links are unknown.
+      attend: a function (variables, batch) -> the attention of the batch, keyed by kind.
+      batches: all texts in batches of the same shape; the weights of the first rows are saved.
+      kept: the source and target tokens of the saved rows as the model reads them, up to the saved
+        length; the token list of a side that the model does not have is empty.
+      linked: all sentence pairs in row order; empty if the gold links are unknown.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class HeadSnapshots:
         self._run = jax.jit(self._of_batch)
 
     def __call__(self, variables: Any) -> Snapshot:
-        """Returns the snapshot; it is empty if there are no batches or no heads."""
+        """Returns a snapshot, which is empty if there are no batches or no heads."""
         if not self._batches:
             return Snapshot({}, {})
         statistics, maps, links = [], [], []
@@ -105,9 +105,9 @@ class HeadSnapshots:
         return Snapshot(arrays, numbers)
 
     def _of_batch(self, variables: Any, batch: Any):
-        """Returns weights and value norms to save, statistics of all rows, and weights for links.
+        """Returns the arrays to save, the statistics of all rows, and the weights for links.
 
-        All batches return the first, which are small, so that one program is enough.
+        Every batch returns the (small) arrays to save, so that one compiled program is enough.
         """
         first, maps, sums, cross = len(self._kept), {}, {}, None
         for kind, (weights, norms, mask, ends) in self._attend(variables, batch).items():
@@ -127,7 +127,7 @@ class HeadSnapshots:
     def _links(
         batch: Float[np.ndarray, "layers B H L M"], pairs: Sequence[LinkedPair]
     ) -> list[Float[np.ndarray, "layers H _ _"]]:
-        """Returns each head's links in the sentence pairs of a batch, the first ones of `pairs`."""
+        """Returns each head's alignment links in a batch, whose pairs come first in `pairs`."""
         links = []
         for weights, (source, target, _) in zip(batch.swapaxes(0, 1), pairs, strict=False):
             of_pair = weights[..., : len(target.of_tokens) + 1, : len(source.of_tokens) + 1]
@@ -136,13 +136,13 @@ class HeadSnapshots:
 
 
 def _statistics_by_text(maps: Any) -> list[Any]:
-    """Returns the saved arrays of each row of a batch."""
+    """Splits the arrays to save into separate arrays for each row of a batch."""
     rows = {array.shape[1] for array in jax.tree.leaves(maps)} or {0}
     return [jax.tree.map(lambda x, n=n: x[:, n], maps) for n in range(*rows)]
 
 
 class Parts(NamedTuple):
-    """Text numbers in batches of `rows` x `length` tokens; the last batch may be incomplete."""
+    """The text indices of each batch of shape [rows, length]; the last batch may be incomplete."""
 
     texts: list[list[int]]
     rows: int
@@ -150,14 +150,14 @@ class Parts(NamedTuple):
 
 
 def batch_rows(length: int, maps: int, tokens: int) -> int:
-    """Returns the number of texts of a length in a snapshot's batch, at least one.
+    """Returns the snapshot batch size (at least one) for texts of a given length.
 
-    It is at most that of one device in training, and at most the number whose attention weights
-    take `MAP_BYTES`: training holds the weights of one layer at a time, a snapshot those of all
-    layers.
+    It is at most the batch size per device in training, and at most the number of texts whose
+    attention weights fit in `MAP_BYTES`: training holds the weights of one layer at a time, while a
+    snapshot holds the weights of all layers.
 
     Args:
-      maps: number of attention maps of a text, over all kinds, layers and heads.
+      maps: number of attention maps per text, over all kinds, layers and heads.
       tokens: number of tokens in a training batch.
     """
     in_training = tokens // (length * jax.local_device_count())
@@ -165,14 +165,14 @@ def batch_rows(length: int, maps: int, tokens: int) -> int:
 
 
 def divide(lengths: Sequence[int], longest: int, kept: int, maps: int, tokens: int) -> Parts:
-    """Returns the texts in batches of one shape, beginning with those to save.
+    """Divides the texts into batches of the same shape, starting with the texts to save.
 
-    The saved texts are spread over those short enough to be readable in a figure; if there are too
-    few, they are the shortest texts.
+    The texts to save are evenly spread over the texts that are short enough to be readable in a
+    figure. If there are too few readable texts, the shortest texts are saved.
 
     Args:
-      lengths: number of tokens of all texts.
-      longest: texts with more tokens are left out.
+      lengths: number of tokens in each text.
+      longest: maximum number of tokens; longer texts are left out.
       kept: number of texts to save.
       maps, tokens: see `batch_rows`.
     """
@@ -186,7 +186,7 @@ def divide(lengths: Sequence[int], longest: int, kept: int, maps: int, tokens: i
 
 
 def kept_first(texts: Sequence[int], candidates: Sequence[int], kept: int) -> list[int]:
-    """Returns the numbers of all texts, beginning with `kept` evenly spread candidates."""
+    """Returns the indices of all texts, with `kept` evenly spread candidates first."""
     kept = min(kept, len(candidates))
     first = [candidates[i * len(candidates) // kept] for i in range(kept)]
     return first + [i for i in texts if i not in first]
@@ -196,13 +196,13 @@ def kept_first(texts: Sequence[int], candidates: Sequence[int], kept: int) -> li
 
 
 class RowSums(NamedTuple):
-    """A statistic of each head, summed over rows, and the number of rows that counted."""
+    """A statistic of each head, summed over rows, and the number of rows in the sum."""
 
     total: Float[Array, "*layers H"]
     count: Float[Array, "*layers"]
 
     def mean(self) -> Float[np.ndarray, "*layers H"]:
-        """Returns the mean over rows; NaN if no row counted."""
+        """Returns the mean over rows, or NaN if there are no rows."""
         with np.errstate(invalid="ignore"):
             return np.asarray(self.total) / np.asarray(self.count)[..., None]
 
@@ -213,12 +213,11 @@ def head_statistics(
     ends: Bool[Array, "B M"] | None = None,
     within: bool = True,
 ) -> dict[str, RowSums]:
-    """Returns the statistics of each head, by name, that apply to its kind of attention.
+    """Returns the per-head statistics that apply to a kind of attention, keyed by name.
 
     Args:
-      ends: see `end_fraction`; None if no key is an end of a sentence.
-      within: whether queries and keys are in the same sequence, so that they have a distance in
-        tokens.
+      ends: see `end_fraction`; None if no key is end-of-sentence.
+      within: whether queries and keys are in the same sequence, so that distances are defined.
     """
     statistics = {
         "entropy": entropy(weights, mask),
@@ -233,10 +232,10 @@ def head_statistics(
 
 
 def entropy(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> RowSums:
-    """Returns the entropy of the rows in nats: 0 for one key, log M for M keys of equal weight.
+    """Returns the entropy of the weights in nats: 0 for one key, log M for M equal weights.
 
     Args:
-      weights: each row sums to one over the keys that it may attend to.
+      weights: each row sums to 1 over its unmasked keys.
       mask: True where a query may attend to a key; a row of padding is all False.
 
     Source: Clark et al. 2019, "What Does BERT Look At?", section 3.3.
@@ -245,11 +244,11 @@ def entropy(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> Row
 
 
 def relative_entropy(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> RowSums:
-    """Returns the entropy of the rows divided by the largest possible entropy, from 0 to 1.
+    """Returns the entropy of the weights divided by the maximum entropy, between 0 and 1.
 
-    The largest possible entropy is the logarithm of the number of keys that the query may attend
-    to. So sentences of different lengths are comparable, and so are the rows of a decoder, the
-    first of which see few keys. A query with a single key does not count.
+    The maximum entropy is the logarithm of the number of keys that a query may attend to. The ratio
+    is comparable between sentences of different lengths, and between the rows of a decoder, the
+    first of which can attend to few keys. Queries with a single key are excluded.
     """
     keys = mask.sum(axis=-1)
     largest = jnp.log(jnp.maximum(keys, 2).astype(jnp.float32))
@@ -257,12 +256,12 @@ def relative_entropy(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"
 
 
 def distance(weights: Float[Array, "B H L L"], mask: Bool[Array, "B L L"]) -> RowSums:
-    """Returns the mean distance |i - j| in tokens from a query i to the keys j it attends to.
+    """Returns the attention-weighted mean distance |i - j| in tokens from query i to keys j.
 
-    In a decoder, the distance to the token just read, the one before the written token, is 0.
+    In a decoder, the distance from a query to its own input token is 0.
 
     Source: Vig and Belinkov 2019, "Analyzing the Structure of Attention in a Transformer Language
-    Model"; this is the mean of their attention distance over rows.
+    Model"; this is their attention distance, averaged over rows.
     """
     places = jnp.arange(weights.shape[-1])
     apart = jnp.abs(places[:, None] - places).astype(jnp.float32)
@@ -272,23 +271,23 @@ def distance(weights: Float[Array, "B H L L"], mask: Bool[Array, "B L L"]) -> Ro
 def end_fraction(
     weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"], ends: Bool[Array, "B M"]
 ) -> RowSums:
-    """Returns the fraction of the weights on end-of-sentence keys, where heads often rest.
+    """Returns the fraction of attention on end-of-sentence, which heads often use as a no-op.
 
     Args:
-      ends: True at keys that are end-of-sentence.
+      ends: True at end-of-sentence keys.
 
-    Source: Clark et al. 2019, section 3.2, for the separator of BERT.
+    Source: Clark et al. 2019, section 3.2, for BERT's separator token.
     """
     on_ends = jnp.where(ends[:, None, None], weights, 0.0).sum(axis=-1)
     return _sum_rows(on_ends, mask.any(axis=-1))
 
 
 def diagonality(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> RowSums:
-    """Returns how close the rows are to the diagonal: 1 on it, 0 as far away as possible.
+    """Returns the closeness of attention to the diagonal: 1 on the diagonal, 0 farthest from it.
 
-    For query i it is 1 - sum_j a_ij |i - j| / max_j |i - j|, over the keys j that it may attend to.
-    If the numbers of queries and keys differ, i is scaled so that the last query is at the position
-    of the last key. A query that sees only the key on the diagonal does not count.
+    For query i, this is 1 - sum_j a_ij |i - j| / max_j |i - j|, over the unmasked keys j. If the
+    numbers of queries and keys differ, i is scaled so that the last query is at the position of the
+    last key. Queries that can attend only to the key on the diagonal are excluded.
 
     Source: Zhang, Loweimi, Bell and Renals 2021, "On the Usefulness of Self-Attention for
     Automatic Speech Recognition with Transformers", for the self-attention of encoders.

@@ -1,1 +1,1 @@
-"""Exports a run's model to the formats of other programs."""
+"""Exports trained models to the formats of other programs."""

@@ -1,7 +1,7 @@
-"""A translator as data for a web page, whose script translates in the reader's browser.
+"""Exports a translation model as data for a web page with a script that runs it in the browser.
 
-Each row of an array is stored as 16-bit integers and one float32 scale, which takes half the size
-of float32 and is ten times closer to it than float16.
+Each row of an array is quantised to 16-bit integers with one float32 scale. This takes half the
+space of float32, and its error is a tenth of that of float16.
 """
 
 import base64
@@ -24,10 +24,10 @@ from transformer.model.layers import ACTIVATIONS
 from transformer.model.positions.registry import SumOfPositions, acts_in, split_names
 
 ADDED, BIASES = ("sinusoidal", "split", "learned"), ("relative_bias", "alibi")
-POSITIONS = (*ADDED, *BIASES, "rotary", "none")  # and their sums
-MAX_TOKENS = 512  # of an input sentence, and of an output sentence
-MAX_INTEGER = 2**15 - 1  # maximum absolute integer in a row
-RULE = {  # for canonical text, as regular expressions
+POSITIONS = (*ADDED, *BIASES, "rotary", "none")  # sums are supported, too
+MAX_TOKENS = 512  # maximum length of an input or output sentence
+MAX_INTEGER = 2**15 - 1  # maximum absolute value of a quantised number
+RULE = {  # regular expressions of the rule that makes text canonical
     "blanks": characters.BLANKS.pattern,
     "neverSeen": characters.NEVER_SEEN.pattern,
     "invisible": f"^{characters.INVISIBLE.pattern}$",
@@ -35,9 +35,9 @@ RULE = {  # for canonical text, as regular expressions
 
 
 def make_page_data(predictor: Translator, params: Any) -> tuple[dict[str, Any], bytes]:
-    """Returns a page's data about a translator, JSON-serialisable, and its numbers.
+    """Returns JSON-serialisable data about a translation model, and its weights as bytes.
 
-    The numbers are those of `make_model`.
+    For the layout of the bytes, see `make_model`.
     """
     decode, max_length = predictor.decode, min(predictor.max_length, MAX_TOKENS)
     model, numbers = make_model(predictor.model.config, params, max_length)
@@ -64,14 +64,14 @@ def make_page_data(predictor: Translator, params: Any) -> tuple[dict[str, Any], 
 
 
 def make_model(config: ModelConfig, params: Any, max_length: int) -> tuple[dict[str, Any], bytes]:
-    """Returns a model's metadata and weights.
+    """Returns a model's metadata, and its weights as bytes.
 
-    The numbers are one float32 scale per row of all arrays, then 16-bit integers, both
-    little-endian. `arrays` has each array's name, first row, number of rows and columns, and the
-    position of its first integer.
+    The bytes are one float32 scale per row of all arrays, and then all 16-bit integers, both
+    little-endian. In the metadata, `arrays` lists each array's name, first row, number of rows and
+    columns, and the index of its first integer.
 
     Args:
-      max_length: maximum tokens of a text.
+      max_length: maximum number of tokens in a text.
     """
     layers.check_expressible("a page", config, layers.EXPRESSIBLE, POSITIONS)
     entries, numbers = _pack_floats(_page_arrays(config, params, max_length))
@@ -98,7 +98,7 @@ def _encoding_names(config: ModelConfig, half: str) -> list[str]:
 
 
 def _page_arrays(config: ModelConfig, params: Any, length: int) -> dict[str, np.ndarray]:
-    """Returns the arrays by name: layers by their paths, tables, and positional encodings."""
+    """Returns layer parameters keyed by path, embedding tables, and positional encodings."""
     arrays = layer_arrays(config, params)
     used = {name: x for name, x in arrays.items() if name.split("_")[0] in HALVES}
     used = {name: x for name, x in used.items() if "positions/" not in name}
@@ -117,7 +117,7 @@ def _page_arrays(config: ModelConfig, params: Any, length: int) -> dict[str, np.
 def _bias_table(
     config: ModelConfig, params: Any, half: str, length: int
 ) -> Float[np.ndarray, "H distances"]:
-    """Returns the bias of a score by distance of its key from its query, from 1 - length on."""
+    """Returns attention biases for key - query distances from 1 - length to length - 1."""
     encoding = SumOfPositions(config, half == "encoder", names=getattr(config, f"{half}_names"))
     variables = {"params": params.get(f"{half}_positions", {})}
     places = jnp.array([length - 1]), jnp.arange(2 * length - 1)
@@ -125,7 +125,7 @@ def _bias_table(
 
 
 def _pack_floats(arrays: Mapping[str, np.ndarray]) -> tuple[list[list[Any]], bytes]:
-    """Returns an entry per array, and all numbers, see `make_model`; stores tied arrays once."""
+    """Returns the entries and bytes described in `make_model`. Tied arrays are stored once."""
     entries, steps, integers, places = [], [], [], {}
     row = start = 0
     for name, array in arrays.items():
@@ -142,16 +142,16 @@ def _pack_floats(arrays: Mapping[str, np.ndarray]) -> tuple[list[list[Any]], byt
 
 
 def make_words(words: Words) -> dict[str, Any]:
-    """Returns the words of a training text, and the patterns of words and strings."""
+    """Returns the words of the training data, and regular expressions for words and strings."""
     patterns = {"string": STRING, "word": WORD, "start": START, "number": NUMBER.pattern}
     return {**words.values(), "patterns": patterns, "names": NAMES}
 
 
 def make_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Returns a sentencepiece model in the format of the page's script.
+    """Returns a sentencepiece model in the format that the page's script reads.
 
-    `types` has a digit for each piece, see its protocol buffer, and `characterMap` is the trie of
-    its normalisation in base64.
+    `types` has one digit per piece, its type number in sentencepiece's protocol buffer.
+    `characterMap` is the normalisation trie, encoded in base64.
     """
     proto = tokenizer.proto()
     spec, pieces = proto.normalizer_spec, proto.pieces[: tokenizer.vocab_size]
@@ -159,7 +159,7 @@ def make_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     return {
         "kind": tokenizer.kind,
         "pieces": [piece.piece for piece in pieces],
-        # The shortest decimals that round to the same float32.
+        # The shortest decimal numbers that round to the same float32 values.
         "scores": [float(str(np.float32(piece.score))) for piece in pieces],
         "types": "".join(str(piece.type) for piece in pieces),
         "characterMap": base64.b64encode(spec.precompiled_charsmap).decode("ascii"),

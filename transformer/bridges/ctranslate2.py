@@ -1,7 +1,7 @@
-"""A translator for CTranslate2, which translates without JAX, on any CPU or GPU.
+"""Exports a translation model to CTranslate2, which runs it without JAX, on CPUs and GPUs.
 
-The specification is written here, not by its converters, whose Marian and OpenNMT models start a
-translation and normalise in other ways. https://opennmt.net/CTranslate2
+The model specification is built here. CTranslate2's own converters for Marian and OpenNMT do not
+fit, since those models start decoding and normalise differently. https://opennmt.net/CTranslate2
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.positions.registry import max_positions
 
-MAX_TOKENS = 1024  # maximum of an input sentence, and of positions in a table
+MAX_TOKENS = 1024  # maximum input length, and maximum number of positions in a table
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELUTanh", "silu": "SWISH"}
-ADDED = ("sinusoidal", "split", "learned", "none")  # encodings that are a table, and their sums
-ALONE = ("rotary", "relative_shaw")  # encodings that it supports only on their own
+ADDED = ("sinusoidal", "split", "learned", "none")  # stored as a table; may be summed
+ALONE = ("rotary", "relative_shaw")  # encodings that CTranslate2 supports only on their own
 EXPRESSIBLE = layers.EXPRESSIBLE | {"norm_position": ("pre", "post")}
 USAGE = (
     """Neither JAX nor this project is needed: `pip install ctranslate2 sentencepiece`, then
@@ -47,10 +47,10 @@ print(target.decode(result.hypotheses[0]))
 
 
 def write(predictor: Translator, params: Any, folder: Path, quantization: str) -> None:
-    """Writes a model, its vocabularies and its sentencepiece models into a folder.
+    """Writes a model, its vocabularies and its sentencepiece models to a folder.
 
     Args:
-      quantization: "int8" for weights of 8 bits, or "" for float32.
+      quantization: "int8" for 8-bit weights, or "" for float32 weights.
     """
     source, target = predictor.source_tokenizer, predictor.target_tokenizer
     spec = make_spec(
@@ -58,7 +58,7 @@ def write(predictor: Translator, params: Any, folder: Path, quantization: str) -
         params,
         *(tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in (source, target)),
     )
-    spec.optimize(quantization=quantization or None)  # also stores a tied table only once
+    spec.optimize(quantization=quantization or None)  # also deduplicates tied tables
     spec.save(str(folder))
     write_tokenizers(predictor, folder)
 
@@ -66,13 +66,13 @@ def write(predictor: Translator, params: Any, folder: Path, quantization: str) -
 def make_spec(
     config: ModelConfig, params: Any, source: Sequence[str], target: Sequence[str]
 ) -> Any:
-    """Returns the specification of a model with its weights.
+    """Returns the CTranslate2 specification of a model, including the weights.
 
     Args:
-      source, target: the tokens of the source and target vocabulary, by id.
+      source, target: the tokens of the source and target vocabularies, in the order of their ids.
 
     Raises:
-      UserError: the package is missing, or it does not support the model.
+      UserError: the package `ctranslate2` is missing, or does not support the model.
     """
     specs = needed_package("ctranslate2").specs
     layers.check_expressible("CTranslate2", config, EXPRESSIBLE, ADDED, ALONE)
@@ -121,7 +121,7 @@ def make_spec(
 
 def _fill_spec(spec: Any, config: ModelConfig, arrays: dict[str, np.ndarray]) -> None:
     def linear(part: Any, prefix: str, *names: str) -> None:
-        """Fills a linear layer from several modules, concatenated."""
+        """Fills a linear layer with the concatenated weights of several modules."""
         part.weight = np.concatenate([arrays[f"{prefix}/{name}/kernel"].T for name in names])
         if f"{prefix}/{names[0]}/bias" in arrays:
             part.bias = np.concatenate([arrays[f"{prefix}/{name}/bias"] for name in names])

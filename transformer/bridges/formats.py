@@ -1,4 +1,4 @@
-"""The formats that a run can be exported to, by name."""
+"""The registry of export formats."""
 
 import itertools
 import os
@@ -25,8 +25,8 @@ from transformer.metrics.registry import TABLE, metrics_of
 from transformer.model.config import check_choice
 from transformer.variants import Registry
 
-CHOICE, WEIGHTS = "weights.json", "weights.safetensors"  # chosen weights, without optimizer state
-# The other files that are needed to use a run.
+CHOICE, WEIGHTS = "weights.json", "weights.safetensors"  # final weights, without optimizer state
+# The other files that are needed for inference, as glob patterns.
 BUNDLE = (
     *("config.json", "variants.json", "run.json", "results.json", "labels.json"),
     *("class_weights.json", "tokenizer*.model", "tokenizer*.json", CHOICE),
@@ -54,17 +54,17 @@ was `data.source={source}`.
 """
 
 DEFAULT = "bundle"
-BAR = "\\|"  # escaped in a cell of Markdown
+BAR = "\\|"  # an escaped "|" for cells of Markdown tables
 
 
 class Export(NamedTuple):
-    """A run to be exported.
+    """A run to export.
 
     Attributes:
-      run: its folder.
-      steps: the steps of the checkpoints that the chosen weights average.
-      params: the chosen weights.
-      scores: the test set scores, by metric; empty if it was not scored.
+      run: the run's folder.
+      steps: the steps of the checkpoints whose average is exported.
+      params: the exported weights.
+      scores: the test set scores keyed by metric, or an empty dict if the run was not scored.
     """
 
     run: Path
@@ -80,8 +80,8 @@ class Format(NamedTuple):
     """An export format.
 
     Attributes:
-      write: (export, folder) writes the model.
-      usage: lines of Markdown about its usage.
+      write: a function (export, folder) that writes the model to the folder.
+      usage: Markdown text for the model card that explains how to use the model.
     """
 
     write: Callable[[Export, Path], None]
@@ -89,13 +89,13 @@ class Format(NamedTuple):
 
 
 def _write_bundle(export: Export, folder: Path) -> None:
-    """Copies the files that are needed to use a run, unchanged: it must open elsewhere."""
+    """Copies the files needed for inference unchanged, after a check that they are readable."""
     run, again = export.run, "evaluate it, then export it"
     try:
         choice = read_sealed(run / CHOICE, {"steps": [int], "stored": {"digest": str}})
     except DamageError as error:
         raise UserError(f"{run}: {error}: {again}") from None
-    # If training was stopped, none are chosen yet; if it resumed, others will be chosen.
+    # After an interrupted or resumed training, the final weights have not been chosen yet.
     if choice["steps"] != [*export.steps]:
         raise UserError(f"{run} has not chosen its weights yet: {again}")
     copy_file(run / WEIGHTS, folder / WEIGHTS, again, choice["stored"]["digest"])
@@ -106,7 +106,7 @@ def _write_bundle(export: Export, folder: Path) -> None:
 
 
 def _of_translator(module: Any, *settings: Any) -> Format:
-    """Returns the format that a module writes from a translator and its weights."""
+    """Returns the format of a module whose `write` takes a translator and its weights."""
 
     def write(export: Export, folder: Path) -> None:
         module.write(export.predictor, export.params, folder, *settings)
@@ -154,12 +154,12 @@ translates what is typed and shows the weights of every head, and needs no netwo
 
 
 def write_export(export: Export, name: str, output: Path) -> Path:
-    """Writes a run in a format, with a model card, to a new folder; returns the folder.
+    """Exports a run with a model card to the new folder `output`, and returns the folder.
 
-    The folder gets its name only when it is complete.
+    A temporary folder is renamed to `output` only when it is complete.
 
     Raises:
-      UserError: the output exists, the format is unknown, or it does not support the run's
+      UserError: `output` exists, the format is unknown, or the format does not support the run's
         model.
     """
     check_choice("format", name, FORMATS)
@@ -179,7 +179,7 @@ def write_export(export: Export, name: str, output: Path) -> Path:
 
 
 def _write_card(export: Export, name: str, folder: Path) -> None:
-    """Writes README.md, whose first lines are metadata for the Hugging Face hub."""
+    """Writes the model card README.md, which begins with metadata for the Hugging Face Hub."""
     config, scores = export.config, export.scores
     rows = [
         f"| {metric.label} | {metric.scale * scores[key]:{metric.format}} | "

@@ -1,4 +1,4 @@
-"""Parameters of a Transformer, layer by layer, for conversion to other programs."""
+"""Per-layer parameters of a Transformer, for conversion to other formats."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -13,8 +13,8 @@ from transformer.model.positions.registry import SumOfPositions, split_names
 from transformer.optim.parameters import named_leaves
 
 HALVES = ("encoder", "decoder")
-GATED = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}  # with the activations of their gates
-# Values that all other formats support, by key of `model`; other keys may have any value.
+GATED = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}  # values: the gates' activations
+# For each key of `config.model`, the values that all formats support; other keys are unrestricted.
 EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     "architecture": ("transformer",),
     "patch_size": (0,),
@@ -32,11 +32,11 @@ def check_expressible(
     summed: Collection[str],
     alone: Collection[str] = (),
 ) -> None:
-    """Raises UserError, with a key and its possible values, if a program does not support a model.
+    """Raises UserError if a program does not support a model; the message lists supported values.
 
     Args:
-      summed: positional encodings that may be summed in each half of the model.
-      alone: positional encodings that a half supports only on their own.
+      summed: positional encodings that may be summed in the encoder, and in the decoder.
+      alone: positional encodings that can only be used without others.
     """
     unsupported = [
         (key, getattr(config, key), choices)
@@ -55,17 +55,17 @@ def check_expressible(
 
 
 def table_of(arrays: Mapping[str, np.ndarray], use: str) -> Float[np.ndarray, "V D"]:
-    """Returns the "source", "target" or "output" embeddings; if tied, those of the target."""
+    """Returns the "source", "target" or "output" embedding table; tied ones are the target's."""
     path = f"{use}_embedding/table"
     return arrays[path if path in arrays else "target_embedding/table"]
 
 
 def layer_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
-    """Returns float32 parameters by their paths, `encoder_layers_3/...` for any layer.
+    """Returns the float32 parameters keyed by path, such as `encoder_layers_3/...` for a layer.
 
-    Layers that share parameters, or are stacked (`scan_layers`), have copies here, and so have
-    heads that share keys and values with others (`num_kv_heads`). Other programs always divide
-    scores by a root: without `scale_scores`, query projections are multiplied by it.
+    Shared or stacked layers (`scan_layers`) are copied to a path per layer, and keys and values
+    that several heads share (`num_kv_heads`) are repeated for each head. Other programs always
+    scale scores by 1/sqrt(K): without `scale_scores`, query projections are multiplied by sqrt(K).
     """
     arrays = {name: np.array(x, np.float32) for name, x in named_leaves(params).items()}
     if not config.scale_scores:
@@ -95,7 +95,7 @@ def layer_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
 def position_table(
     config: ModelConfig, params: Any, half: str, length: int
 ) -> Float[np.ndarray, "length D"]:
-    """Returns the positional encodings that the encoder or decoder adds to embeddings."""
+    """Returns the positional encodings that the encoder or decoder adds to token embeddings."""
     names = getattr(config, f"{half}_names")
     encoding = SumOfPositions(config, names=names, bidirectional=half == "encoder")
     nothing = jnp.zeros((1, length, config.d_model))

@@ -1,7 +1,7 @@
-"""A translator as a `MarianMTModel` of Hugging Face's transformers (Junczys-Dowmunt et al. 2018).
+"""Exports a translation model as a `MarianMTModel` of Hugging Face (Junczys-Dowmunt et al. 2018).
 
-Its sinusoids are all sines, then all cosines, and are never saved; so if a model's sinusoids are
-interleaved, its features are reordered. Its layer normalisation adds 1e-5 to the variance.
+Marian's positional encodings are all sines followed by all cosines, and are never saved. If our
+model interleaves them, its features are reordered. Marian's layer norm adds 1e-5 to the variance.
 """
 
 from collections.abc import Mapping
@@ -22,14 +22,14 @@ from transformer.model.config import ModelConfig
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu_new", "silu": "silu"}
 POSITIONS = ("sinusoidal", "split")
-# Both halves have the same positions, and `head_size` is 0 or d_model / num_heads.
+# Besides, encoder and decoder need the same positions, and `head_size` 0 or d_model / num_heads.
 EXPRESSIBLE = layers.EXPRESSIBLE | {
     "norm": ("layer",),
     "norm_position": ("post",),
     "activation": (*ACTIVATIONS,),
 }
-MAX_TOKENS = 512  # maximum of a sentence
-# Names of its modules by ours; a decoder's cross-attention is `encoder_attn`.
+MAX_TOKENS = 512  # maximum sentence length
+# {our module name: Marian's}; Marian calls a decoder's cross-attention `encoder_attn`.
 MODULES = {
     "self_attention/query": "self_attn.q_proj",
     "self_attention/key": "self_attn.k_proj",
@@ -45,7 +45,7 @@ CROSS = {
     for ours, theirs in MODULES.items()
     if "self_" in ours
 }
-FROM_RESIDUAL = ("query", "key", "value", "inner")  # maps whose inputs have width d_model
+FROM_RESIDUAL = ("query", "key", "value", "inner")  # linear maps with inputs of width d_model
 TO_RESIDUAL = ("output", "outer", "norm")
 USAGE = (
     """In a process without this project, after `pip install transformers torch sentencepiece`:
@@ -65,7 +65,7 @@ print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 
 
 def modules_of(half: str) -> dict[str, str]:
-    """Returns the names of its modules by ours, for a layer of the encoder or decoder."""
+    """Returns {our name: Marian's} for the modules of an encoder or decoder layer."""
     return MODULES | (CROSS if half == "decoder" else {})
 
 
@@ -78,7 +78,7 @@ def write(predictor: Translator, params: Any, folder: Path) -> None:
     separate = not source.has_pieces_of(target)
     names = {"vocab": source, **({"target_vocab": target} if separate else {})}
     for name, tokenizer in names.items():
-        # In Marian, no space precedes a tag, see `marian_import`.
+        # Marian's tags are not preceded by a space; see `marian_import`.
         pieces = [
             piece.removeprefix("▁") if piece in tokenizer.symbols else piece
             for piece in tokenizer.pieces(range(tokenizer.vocab_size))
@@ -101,7 +101,7 @@ def write(predictor: Translator, params: Any, folder: Path) -> None:
 
 
 def make_config(config: ModelConfig) -> dict[str, Any]:
-    """Returns Marian's configuration of a model, without the ids of special tokens."""
+    """Returns the Marian config of a model, without the special token ids."""
     layers.check_expressible("Marian", config, EXPRESSIBLE, (), POSITIONS)
     same = config.decoder_names == config.encoder_names
     if not same or config.head_width * config.num_heads != config.d_model:
@@ -133,7 +133,7 @@ def make_config(config: ModelConfig) -> dict[str, Any]:
 
 
 def make_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
-    """Returns Marian's arrays by name, given our parameters."""
+    """Converts our parameters to Marian's arrays, keyed by their names in Marian."""
     arrays = layer_arrays(config, params)
     order = np.arange(config.d_model)
     if config.encoder_names == "sinusoidal":
@@ -144,7 +144,7 @@ def make_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
             for ours, theirs in modules_of(half).items():
                 place = f"model.{half}.layers.{i}.{theirs}"
                 result |= _marian_module(arrays, f"{half}_layers_{i}/{ours}", place, order)
-    # The format stores the bytes as they are in memory.
+    # safetensors writes the bytes in memory order.
     return {name: np.ascontiguousarray(array) for name, array in result.items()}
 
 
@@ -167,7 +167,7 @@ def _embedding_tables(
 def _marian_module(
     arrays: Mapping[str, np.ndarray], prefix: str, place: str, order: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Returns the arrays of a linear map or a normalisation."""
+    """Returns Marian's arrays for a linear map or a layer normalisation."""
     kind = prefix.split("/")[-1]
     if kind == "norm":
         weight, bias = arrays[f"{prefix}/scale"], arrays[f"{prefix}/bias"]

@@ -1,8 +1,8 @@
-"""Converts models of Hugging Face's Marian, such as OPUS-MT's, to our translators, and back.
+"""Imports Marian models of Hugging Face, such as OPUS-MT's, and exports them again.
 
-It is the inverse of `bridges.marian`. Marian's ids are those of vocab.json, in any order, and its
-sentencepiece files do not have them; ours begin with four special ones. So the rows of its tables
-are reordered, and each side has a sentencepiece model with all pieces of the vocabulary.
+The import is the inverse of `bridges.marian`. Marian's token ids are in vocab.json, in any order,
+and not in its sentencepiece files; our ids begin with four special tokens. Therefore, table rows
+are reordered, and the sentencepiece model of each side gets all pieces of its vocabulary.
 """
 
 import json
@@ -35,19 +35,19 @@ CONFIG, WEIGHTS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin
 SIDES = {"source.spm": "vocab.json", "target.spm": "target_vocab.json"}
 SETTINGS = ("tokenizer_config.json", "generation_config.json")
 SMALL = (CONFIG, *SIDES, *SIDES.values(), *SETTINGS)
-ORIGIN = "marian"  # folder in a run, with the small files of the original model
-DIGESTS = "digests.json"  # the digests of these files, by name
+ORIGIN = "marian"  # folder in an imported run with the original model's small files
+DIGESTS = "digests.json"  # digests of these files, keyed by file name
 FIX = "name a folder as MarianMTModel.save_pretrained and MarianTokenizer.save_pretrained write it"
 NUMBERS = (
     "vocab_size d_model encoder_layers decoder_layers encoder_attention_heads encoder_ffn_dim "
     "max_position_embeddings pad_token_id eos_token_id decoder_start_token_id"
 )
 SHAPE = dict.fromkeys(NUMBERS.split(), int) | {"activation_function": str}
-# The tokens that special ids may denote, so that no row of the tables also denotes a text token.
+# The only tokens allowed for the special ids; an ordinary token must not share its table row.
 START = "decoder_start_token_id"
 SPECIAL_KEYS = {"pad_token_id": "<pad>", "eos_token_id": "</s>", START: "<pad> or <s>"}
 ACTIVATIONS = {"swish": "silu", **{theirs: ours for ours, theirs in marian.ACTIVATIONS.items()}}
-# Possible names of a table, by its use; tied tables have only one of them.
+# The possible names of each embedding table; a tied table is stored under only one of them.
 SHARED, OUTPUT = "model.shared.weight", "lm_head.weight"
 ENCODER, DECODER = (f"model.{half}.embed_tokens.weight" for half in HALVES)
 TABLES = {
@@ -56,31 +56,31 @@ TABLES = {
     "output": (OUTPUT,),
 }
 BIAS = "final_logits_bias"
-# The bias of a token that Marian lacks: its probability is below the precision of the others', and
-# it hardly changes the mean of all logits, which label smoothing uses.
+# The output bias of a token that Marian lacks. It makes the token's probability negligible in
+# float32, but hardly changes the mean of all logits, which label smoothing uses.
 NEVER = -100.0
-TAG = re.compile(r">>[^\s<>]+<<")  # target language, before a source
+TAG = re.compile(r">>[^\s<>]+<<")  # target language tag before a source sentence
 
 
 class Vocabulary(NamedTuple):
-    """The ids of a side: our piece i is Marian's token `order[i]`, or -1 if Marian lacks it."""
+    """The vocabulary of a side. `order[i]` is Marian's id of our piece i, or -1 if it has none."""
 
     pieces: list[str]
     order: list[int]
 
     def rows(self, table: Float[np.ndarray, "V *D"], lacking: float) -> Float[np.ndarray, "W *D"]:
-        """Returns the rows of a table in our order."""
+        """Returns a table with its rows in our order; `lacking` fills rows that Marian lacks."""
         last = np.full((1, *table.shape[1:]), lacking, np.float32)
         return np.concatenate([table, last])[self.order]
 
     def rows_back(self, table: Float[np.ndarray, "W *D"]) -> Float[np.ndarray, "V *D"]:
-        """Returns the rows of a table in Marian's order."""
+        """Returns a table with its rows in Marian's order."""
         ours = {theirs: i for i, theirs in enumerate(self.order)}
         return table[[ours[theirs] for theirs in range(len(ours) - (-1 in ours))]]
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[Tokenizer], dict[str, np.ndarray]]:
-    """Returns {dotted key: value} of a model's config, its tokenizers, and its parameters.
+    """Reads a Marian model: its config as {dotted key: value}, its tokenizers, and its parameters.
 
     Raises UserError if the model is not supported.
     """
@@ -107,7 +107,7 @@ def read(folder: Path) -> tuple[dict[str, Any], list[Tokenizer], dict[str, np.nd
 
 
 def keep(folder: Path, run: Path) -> None:
-    """Copies all files that are needed to write an imported run back, except the weights."""
+    """Copies the files of the original model that `write_back` needs into an imported run."""
     origin = run / ORIGIN
     origin.mkdir()
     names = [name for name in SMALL if (folder / name).exists()]
@@ -116,10 +116,10 @@ def keep(folder: Path, run: Path) -> None:
 
 
 def write_back(config: ModelConfig, params: Any, origin: Path, folder: Path) -> None:
-    """Writes an imported run with the ids and files of its original model, see `keep`."""
+    """Exports an imported run, with the token ids and the files of its original model."""
     fix = "import the model again, or delete this folder to export it with the ids of this project"
     digests = files.read_json(origin / DIGESTS, files.Each(str), fix)
-    for name in digests.keys() & {*SMALL}:  # other files do not belong to the model
+    for name in digests.keys() & {*SMALL}:  # ignores files that are not part of the model
         files.copy_file(origin / name, folder / name, fix, digests[name])
     vocabularies = _read_vocabularies(origin, _read_config(origin))
     arrays = marian.make_arrays(config, params)
@@ -162,7 +162,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _keys_of(folder: Path, config: Mapping[str, Any], pieces: Sequence[str]) -> dict[str, Any]:
-    """Returns the config keys of a run, except those of its tokenizers."""
+    """Returns a run's config keys, except tokenizer keys, for a Marian model."""
     tokenizer, search = (
         files.read_json(folder / name, dict, FIX) if (folder / name).exists() else {}
         for name in SETTINGS
@@ -204,7 +204,7 @@ def _keys_of(folder: Path, config: Mapping[str, Any], pieces: Sequence[str]) -> 
 
 
 def _read_vocabularies(folder: Path, config: Mapping[str, Any]) -> list[Vocabulary]:
-    """Returns the vocabularies of both sides, which may be the same."""
+    """Returns the source and target vocabularies, which may be the same."""
     path = folder / SETTINGS[0]
     settings = files.read_json(path, dict, FIX) if path.exists() else {}
     separate = settings.get("separate_vocabs", (folder / SIDES["target.spm"]).exists())
@@ -238,7 +238,7 @@ def _read_vocabulary(path: Path, size: int, config: Mapping[str, Any]) -> Vocabu
         BOS_ID: config[START],
         EOS_ID: config["eos_token_id"],
     }
-    if special[PAD_ID] == special[BOS_ID]:  # the usual case: padding starts a text
+    if special[PAD_ID] == special[BOS_ID]:  # as usual, decoding starts with the padding token
         special[PAD_ID] = -1
     others = {i: piece for piece, i in names.items() if i not in special.values()}
     order = sorted(others)
@@ -247,14 +247,14 @@ def _read_vocabulary(path: Path, size: int, config: Mapping[str, Any]) -> Vocabu
 
 
 def _piece_of_marian(name: str) -> str:
-    """Returns our name of a token: a tag includes the blank before it, which begins every text."""
+    """Returns our name of a token. Ours of a tag includes the space before it, as in every text."""
     if TAG.fullmatch(name):
         return f"▁{name}"
     return f"<{name}>" if name in SPECIAL.values() else name
 
 
 def _make_tokenizer(path: Path, vocabulary: Vocabulary) -> Tokenizer:
-    """Returns the tokenizer of a side: its own pieces, with those of the other side unused."""
+    """Returns the tokenizer of a side. Pieces that only the other side has are marked as unused."""
     try:
         with files.open_input(path, files.MAX_FILE, FIX) as file:
             proto = ModelProto.FromString(file.read())
@@ -268,7 +268,7 @@ def _make_tokenizer(path: Path, vocabulary: Vocabulary) -> Tokenizer:
             if TAG.fullmatch(name.removeprefix("▁")):
                 there[name] = proto.SentencePiece(piece=name, type="USER_DEFINED")
             elif name not in there:
-                if kind == "bpe":  # sentencepiece would merge it and split it again
+                if kind == "bpe":  # BPE would merge an unused piece, and then split it again
                     raise UserError(
                         f"{path} is of kind bpe and lacks {name!r} of its vocabulary: choose a "
                         "model whose sides have one sentencepiece model, or such of kind unigram"
@@ -289,7 +289,7 @@ def _make_tokenizer(path: Path, vocabulary: Vocabulary) -> Tokenizer:
 
 
 def _open_arrays(folder: Path) -> Any:
-    """Opens the arrays of the weights, see `safetensors.safe_open`, which reads them one by one."""
+    """Opens the weights with `safetensors.safe_open`, which loads each array on first access."""
     path = folder / WEIGHTS
     if not path.exists() and (folder / PICKLE).exists():
         raise UserError(
@@ -305,7 +305,7 @@ def _open_arrays(folder: Path) -> Any:
 
 
 def _take_array(arrays: Any, shape: tuple[int, ...], *names: str) -> np.ndarray:
-    """Returns the first of these arrays that exists, in float32; the shape is checked first."""
+    """Returns the first existing array of these names, in float32, and checks shape and values."""
     name = next((name for name in names if name in arrays.keys()), None)  # noqa: SIM118
     if name is None:
         raise UserError(f"{WEIGHTS} has no {names[0]}: {FIX}")

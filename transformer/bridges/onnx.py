@@ -1,9 +1,9 @@
-"""A translator as two ONNX graphs, which ONNX Runtime and others run in many languages.
+"""Exports a translation model as two ONNX graphs, for ONNX Runtime and other inference engines.
 
 The encoder graph returns the keys and values for the decoder's cross-attention. The decoder graph
-takes any number of new tokens of each sentence, and the keys and values of the tokens before; so it
-reads a whole target at once, or the next token. The sizes of batch and texts may differ from call
-to call.
+takes one or more new tokens per sentence, and the keys and values of all earlier tokens, so that it
+can process a whole target sentence at once, or one token per step. The batch size and the sentence
+lengths are dynamic.
 
 Source: https://onnx.ai/onnx/operators
 """
@@ -24,7 +24,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.positions.additive import sinusoid_angles
 from transformer.model.positions.registry import split_names
 
-OPSET, IR_VERSION = 20, 9  # of ONNX 1.15 (2023); Gelu came with them
+OPSET, IR_VERSION = 20, 9  # ONNX 1.15 (2023), the first with Gelu
 POSITIONS = ("sinusoidal", "split", "learned", "rotary", "none")
 USAGE = """This project is not needed: `pip install onnxruntime numpy sentencepiece`, then
 
@@ -43,7 +43,7 @@ past = np.zeros(about["empty_past"], np.float32).repeat(len(rows), axis=2)""",
 
 
 def write(predictor: Translator, params: Any, folder: Path) -> None:
-    """Writes both graphs, and the other files that a reader needs, to a folder."""
+    """Writes both graphs, and the other files needed for inference, to a folder."""
     config = predictor.model.config
     for name, graph in make_graphs(config, params).items():
         (folder / f"{name}.onnx").write_bytes(graph.SerializeToString())
@@ -52,13 +52,13 @@ def write(predictor: Translator, params: Any, folder: Path) -> None:
 
 
 def make_graphs(config: ModelConfig, params: Any) -> dict[str, Any]:
-    """Returns the graphs `encoder` and `decoder`, in float32, as `ModelProto`.
+    """Returns the graphs `encoder` and `decoder` as a `ModelProto` each; they compute in float32.
 
-    Tokens are int32. Keys and values have the shape [layers, 2, B, H, positions, K]; `past` holds
-    those of the tokens before, and the second result those of all tokens.
+    Token ids are int32. Keys and values have the shape [layers, 2, B, H, positions, K]: `past` has
+    the keys and values of earlier tokens, and the second result has those of all tokens.
 
     Raises:
-      UserError: the package is missing, or the model is not supported.
+      UserError: the package `onnx` is missing, or the model is not supported.
     """
     package = reader.needed_package("onnx")
     layers.check_expressible("the format onnx", config, layers.EXPRESSIBLE, POSITIONS)
@@ -76,10 +76,10 @@ def make_graphs(config: ModelConfig, params: Any) -> dict[str, Any]:
 
 
 class _Graph:
-    """A list of nodes in order, and the constants that they read.
+    """Builds a graph: a list of nodes in execution order, and the constants that they use.
 
-    Called with an operator and its inputs, it adds a node and returns the name of its result.
-    Inputs are such names, or numbers and arrays, which become constants.
+    Calling the builder with an operator and its inputs adds a node, and returns the name of the
+    node's output. Each input is such a name, or a number or array, which is stored as a constant.
     """
 
     def __init__(self, package: Any, config: ModelConfig, params: Any):
@@ -96,14 +96,14 @@ class _Graph:
 
     def _constant(self, array: np.ndarray) -> str:
         array = array.astype(np.float32) if array.dtype == np.float64 else array
-        key = array.shape, array.dtype.str, array.tobytes()  # tied or shared arrays are stored once
+        key = array.shape, array.dtype.str, array.tobytes()  # stores tied arrays once
         if key not in self.constants:
             name = f"constant_{len(self.constants)}"
             self.constants[key] = self.onnx.numpy_helper.from_array(array, name)
         return self.constants[key].name
 
     def finish(self, shapes: Mapping[str, Any], inputs: Sequence[str], **results: str) -> Any:
-        """Returns the model, given the names of its inputs, and the nodes that are its results."""
+        """Returns the complete model, given the names of its inputs, and a node for each output."""
         helper, types = self.onnx.helper, self.onnx.TensorProto
         for name, node in results.items():
             self.nodes.append(helper.make_node("Identity", [node], [name]))
@@ -124,7 +124,7 @@ class _Graph:
     # -- encoder and decoder
 
     def encode(self) -> str:
-        """Returns keys and values for the decoder, given `source`."""
+        """Returns the cross-attention keys and values of the decoder, computed from `source`."""
         config, positions = self.config, self("Range", 0, self._size("source", 1), 1)
         x, angles = self._embed("source", "source", "encoder", positions)
         mask = self._is_token("source")
@@ -138,7 +138,7 @@ class _Graph:
         return self._stack([self._keys_values(x, place) for place in places])
 
     def decode(self) -> tuple[str, str]:
-        """Returns logits, and all keys and values, given `tokens`, `past`, and the source."""
+        """Returns logits, and the keys and values of all tokens, computed from the graph inputs."""
         config, before = self.config, self._size("past", 4)
         keys = self("Range", 0, self("Add", before, self._size("tokens", 1)), 1)
         positions = self("Slice", keys, self("Unsqueeze", before, [0]), [config.max_length])
@@ -164,7 +164,7 @@ class _Graph:
     # -- layers
 
     def _embed(self, tokens: str, side: str, half: str, positions: str) -> tuple[str, Any]:
-        """Returns embeddings, and sines and cosines of the angles that rotate queries and keys."""
+        """Returns embeddings, and the sines and cosines for rotary positions or else None."""
         length, names = self.config.max_length, getattr(self.config, f"{half}_names")
         vectors = self("Gather", layers.table_of(self.arrays, side), tokens)
         x = self("Mul", vectors, math.sqrt(self.config.d_model))
@@ -190,13 +190,13 @@ class _Graph:
         return self("Mul", self("Div", x, self("Sqrt", self("Add", mean, epsilon))), scale)
 
     def _before(self, x: str, place: str) -> str:
-        """Returns the input of a sub-layer from the residual stream."""
+        """Returns the input of a sub-layer: the residual stream, normalised unless post-norm."""
         names = {"pre": "norm", "both": "norm_in"}
         name = names.get(self.config.norm_position)
         return self._norm(x, f"{place}_residual/{name}") if name else x
 
     def _after(self, x: str, y: str, place: str) -> str:
-        """Returns the residual stream after a sub-layer with output y."""
+        """Adds the output y of a sub-layer to the residual stream x, with the normalisation."""
         if self.config.norm_position == "both":
             y = self._norm(y, f"{place}_residual/norm_out")
         x = self("Add", x, y)
@@ -254,10 +254,10 @@ class _Graph:
         return self("Unsqueeze", self("Not", self("Equal", x, np.int32(PAD_ID))), [1, 2])
 
     def _stack(self, parts: Sequence[Any]) -> str:
-        """Returns keys and values of all layers, as one array."""
+        """Stacks the keys and values of all layers in one array."""
         parts = [part if isinstance(part, str) else self._stack(part) for part in parts]
         return self("Concat", *(self("Unsqueeze", part, [0]) for part in parts), axis=0)
 
     def _layer(self, x: str, layer: int) -> list[str]:
-        """Returns keys and values of a layer."""
+        """Returns the keys and values of a layer, taken from a stacked array."""
         return [self("Gather", self("Gather", x, layer), i) for i in range(2)]

@@ -1,4 +1,4 @@
-"""Files that exported models share, and the code that translates with them elsewhere."""
+"""Files that several export formats share, and code that translates without this project."""
 
 import importlib
 import json
@@ -11,8 +11,8 @@ from transformer.errors import UserError
 from transformer.files import write_text
 from transformer.inference.translator import Translator
 
-# The greedy translation of `--mode=translate`, which also truncates. A format adds its imports, how
-# it loads its two functions, the start of a translation, and a step.
+# Greedy decoding with truncation, as in `--mode=translate`. Each format fills in its imports, the
+# code that loads its two functions, the initial state of the decoder, and a decoding step.
 SENTENCES = f"""
 Give one sentence per text, in NFC (`unicodedata.normalize("NFC", text)`), without invisible
 characters (`re.sub(r"{NEVER_SEEN.pattern.encode("unicode_escape").decode()}", "", text)`), in
@@ -63,10 +63,10 @@ Logits of tokens that no text has are -inf.
 
 
 def needed_package(name: str) -> Any:
-    """Returns a package that only one format needs.
+    """Imports a package that only one export format needs.
 
     Raises:
-      UserError: it is missing.
+      UserError: the package is not installed.
     """
     try:
         return importlib.import_module(name)
@@ -75,24 +75,24 @@ def needed_package(name: str) -> Any:
 
 
 def write_tokenizers(predictor: Translator, folder: Path) -> None:
-    """Writes the sentencepiece models of both sides."""
+    """Writes the source and target sentencepiece models to a folder."""
     (folder / "source.spm").write_bytes(predictor.source_tokenizer.model)
     (folder / "target.spm").write_bytes(predictor.target_tokenizer.model)
 
 
 def write_unsealed_json(path: Path, value: Any) -> None:
-    """Writes plain JSON, without a run's seal."""
+    """Writes a JSON file without the seal that a run's own files have."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_files(predictor: Translator, folder: Path, **more: Any) -> None:
-    """Writes the sentencepiece models, ids of special tokens, and limits.
+    """Writes the sentencepiece models, the special token ids, and the length limits.
 
-    A translation, including its end, has at most max_ratio n + max_extra tokens for n source
-    tokens, and both have at most max_length.
+    A translation of n source tokens has at most max_ratio * n + max_extra tokens, and source and
+    translation each have at most max_length tokens. Lengths include end-of-sentence.
 
     Args:
-      more: further values of the format.
+      more: additional values that the format stores in about.json.
     """
     write_tokenizers(predictor, folder)
     decode = predictor.decode

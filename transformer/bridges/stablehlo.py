@@ -1,9 +1,9 @@
-"""A translator as two StableHLO programs, which JAX runs without this project, on any platform.
+"""Exports a translation model as two StableHLO programs; JAX runs them without this project.
 
-The first program reads the source and returns a cache; the second takes a token of each sentence
-and the cache, and returns the next logits and the new cache. The cache is a tuple of arrays that a
-reader passes on, so its content is left to the model. The sizes of the batch, the source and the
-cache may differ from call to call. The weights are arguments, so both programs share one file.
+The first program reads the source and returns a cache. The second takes one token per sentence and
+the cache, and returns the next logits and the updated cache. A caller only passes the cache on, as
+a tuple of arrays, so each model can define what it contains. The batch size, the source length and
+the cache capacity are dynamic. The weights are arguments, so that both programs share one file.
 
 Source: https://docs.jax.dev/en/latest/export/export.html
 """
@@ -27,7 +27,7 @@ from transformer.model.build import build_model
 from transformer.optim.parameters import named_leaves
 
 PLATFORMS = ("cpu", "cuda", "tpu")
-# Variants that save time or memory in training, and the equivalent values for export.
+# Values for export, equivalent to variants that only save time or memory in training.
 FORMS = {
     **{"attention_implementation": "plain", "remat": False},
     **{"dtype": "float32", "matmul_dtype": "float32"},
@@ -48,7 +48,7 @@ weights = jax.device_put(dict(np.load(f"{folder}/weights.npz")))
 
 
 def write(predictor: Translator, params: Any, folder: Path) -> None:
-    """Writes both programs, the weights and the other files that a reader needs, to a folder."""
+    """Writes both programs, the weights, and the other files needed for inference, to a folder."""
     reader.needed_package("flatbuffers")
     weights: dict[str, Any] = {
         name: np.array(x, np.float32) for name, x in named_leaves(params).items()
@@ -60,11 +60,11 @@ def write(predictor: Translator, params: Any, folder: Path) -> None:
 
 
 def export_programs(model: Architecture, weights: dict[str, np.ndarray]) -> dict[str, bytearray]:
-    """Returns the programs `start` and `step`, serialised, in float32.
+    """Returns the serialised programs `start` and `step`, which compute in float32.
 
-    `start` takes the weights by name, token ids [B, M] in int32, padded, and any array [T] in int8,
-    whose length is the token capacity of the cache. `step` takes the weights, a token of each
-    sentence [B] in int32 and the cache, and returns logits [B, V] and a cache.
+    `start` takes the weights keyed by name, padded int32 token ids [B, M], and any int8 array [T];
+    T sets the capacity of the cache in tokens. `step` takes the weights, an int32 token id per
+    sentence [B] and the cache, and returns logits [B, V] and the updated cache.
     """
     model = build_model(dataclasses.replace(model.config, **FORMS))
     limit = model.max_positions
@@ -73,7 +73,7 @@ def export_programs(model: Architecture, weights: dict[str, np.ndarray]) -> dict
         params = flax.traverse_util.unflatten_dict(weights, sep="/")
         return model.apply({"params": params}, *arguments, method=method)
 
-    structure: Any = None  # of the cache, known after tracing `start`
+    structure: Any = None  # pytree structure of the cache; set while `start` is traced
 
     def start(weights, source, room):
         nonlocal structure

@@ -1,4 +1,4 @@
-"""A config of all keys: its defaults, and access to values by dotted keys."""
+"""The default config, and access to config values by dotted keys."""
 
 import difflib
 import math
@@ -14,7 +14,7 @@ from transformer.model.config import MAX_NUMBER
 
 
 def default_config() -> ConfigDict:
-    """Returns the default configuration, locked: keys that are not in it cannot be set."""
+    """Returns the default config. It is locked, so that unknown keys cannot be set."""
     config = ConfigDict({section: ConfigDict() for section in filter(None, SECTIONS)})
     for key, about in KEYS.items():
         set_value(config, key, about.default)
@@ -22,12 +22,12 @@ def default_config() -> ConfigDict:
 
 
 def load_page(name: str) -> ModuleType:
-    """Returns a config file of `configs/` as a module, such as "own_text" or "sweeps.sizes"."""
+    """Imports a config file from `configs/` by its name, such as "own_text" or "sweeps.sizes"."""
     return import_sibling(f"configs.{name}")
 
 
 def flatten(config: ConfigDict) -> dict[str, Any]:
-    """Returns {dotted key: value}, with tuples as lists, as in JSON."""
+    """Returns the config as {dotted key: value}; tuples become lists, as in JSON."""
     flat = {}
     for name, value in config.items():
         if isinstance(value, ConfigDict):
@@ -44,10 +44,10 @@ def _tuples_as_lists(value: Any) -> Any:
 
 
 def assign(config: ConfigDict, key: str, value: Any) -> None:
-    """Sets a key to a value of the key's type; lists and tuples count as one type."""
+    """Sets a dotted key, and checks the type of its value; lists and tuples are interchangeable."""
     current = value_of(config, key)
     if isinstance(current, float) and type(value) is int:
-        value = float(value) if abs(value) <= MAX_NUMBER else math.inf  # inf is out of all ranges
+        value = float(value) if abs(value) <= MAX_NUMBER else math.inf  # inf is in no valid range
     value = _tuples_as_lists(value)
     if type(value) is not type(current):
         raise wrong_type(key, value, current)
@@ -55,7 +55,7 @@ def assign(config: ConfigDict, key: str, value: Any) -> None:
 
 
 def complete(values: object) -> ConfigDict:
-    """Returns the default config with these values, locked."""
+    """Returns the default config, updated with these values and locked."""
     if not isinstance(values, ConfigDict):
         raise UserError(f"{type(values).__name__} instead of a config: return default_config()")
     config = default_config()
@@ -77,7 +77,7 @@ def value_of(config: ConfigDict, key: str) -> Any:
 
 
 def _unknown_key(config: ConfigDict, key: str) -> UserError:
-    """Returns the error for an unknown key, which suggests the nearest key."""
+    """Returns the error for an unknown key; its message suggests the most similar key."""
     near = difflib.get_close_matches(key, flatten(config), 1, 0.5)
     hint = (
         f": did you mean config.{near[0]}?" if near else ": transformer/config/keys.py has all keys"
@@ -86,7 +86,7 @@ def _unknown_key(config: ConfigDict, key: str) -> UserError:
 
 
 def set_value(config: ConfigDict, key: str, value: Any) -> None:
-    """Sets a dotted key without a check of its type."""
+    """Sets a dotted key without checking the type of the value."""
     *groups, name = key.split(".")
     for group in groups:
         config = config[group]
@@ -94,6 +94,6 @@ def set_value(config: ConfigDict, key: str, value: Any) -> None:
 
 
 def wrong_type(key: str, value: Any, like: Any) -> UserError:
-    """Returns the error for a value whose type differs from that of `like`."""
+    """Returns the error for a value that does not have the type of `like`."""
     kind = "list" if isinstance(like, list) else type(like).__name__
     return UserError(f"config.{key}={value!r} must be of type {kind}, as {like!r} is")

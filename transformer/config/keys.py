@@ -1,9 +1,9 @@
-"""The keys of a config, each with default, range, choices and facts, see `model.config.Key`.
+"""The config keys, each with its default, range, choices and facts; see `model.config.Key`.
 
-The defaults are the base model of "Attention Is All You Need" (Vaswani et al. 2017; sections in
-brackets) on the built-in grammar. Keys of the model are in `model/config.py`, those of the
-optimizer in `optim/__init__.py`. No model is imported, so that a misspelt key is reported before
-jax has started.
+The defaults are those of the base model of "Attention Is All You Need" (Vaswani et al. 2017;
+sections in brackets), trained on the built-in grammar. Model keys are in `model/config.py`, and
+optimizer keys in `optim/__init__.py`. This module imports no model, so that a misspelt key is
+reported before JAX is initialised.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from transformer.optim import OptimizerConfig
 
 FRACTION = (0, 1)
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
-# Languages of sacremoses, which treats any other as English; importing it takes 0.25 seconds.
+# Copied from sacremoses, whose import takes 0.25 s; it treats any other language as English.
 MOSES_LANGUAGES = (
     "as bn ca cs de el en es et fi fr ga gu hi hu is it kn lt lv ml mni mr nl or pa pl pt ro ru sk "
     "sl sv ta tdt te yue zh"
@@ -34,46 +34,46 @@ MOSES_LANGUAGES = (
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentConfig:
-    """The keys outside all sections."""
+    """The top-level keys, which are in no section."""
 
-    name: str = key("base", facts="label")  # in tables and titles
-    task: str = key("translation", choices="transformer.tasks.REGISTRY")  # what is learnt
-    seed: int = key(0, NOT_NEGATIVE, "traced")  # for initialisation, dropout and batch order
-    # "size" sets keys by the number of training pairs (configs/recipes/size.py) unless the user
-    # set them; for configs that start from own_text.py. "none" sets none.
+    name: str = key("base", facts="label")  # shown in tables and titles
+    task: str = key("translation", choices="transformer.tasks.REGISTRY")  # the task to learn
+    seed: int = key(0, NOT_NEGATIVE, "traced")  # seed of initialisation, dropout and batch order
+    # "size" sets keys by the training set size (configs/recipes/) unless the user has set them; it
+    # is for configs based on own_text.py or own_labels.py. "none" sets no keys.
     recipe: str = key("none")
 
 
 @dataclasses.dataclass(frozen=True)
 class ClassifierConfig:
-    """Keys of `config.model` that only classifiers have."""
+    """The keys of `config.model` that only classifiers use."""
 
-    # mean | first | attention (Yang et al. 2016): for classifiers
+    # mean | first | attention (Yang et al. 2016): how a classifier pools the encoder's outputs
     pooling: str = key("mean", choices="transformer.model.classifier.POOLINGS")
-    bag_of_embeddings_width: int = key(16, (2, MAX_NUMBER))  # width of the embeddings
-    bag_of_embeddings_hidden: int = key(16, POSITIVE)  # units of the hidden layer
-    bigram_buckets: int = key(0, NOT_NEGATIVE, "recipe")  # rows of hashed bigrams; 0: none
+    bag_of_embeddings_width: int = key(16, (2, MAX_NUMBER))  # embedding dimension
+    bag_of_embeddings_hidden: int = key(16, POSITIVE)  # hidden layer size
+    bigram_buckets: int = key(0, NOT_NEGATIVE, "recipe")  # hash buckets of bigrams; 0: no bigrams
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Text and pictures, and how they become batches."""
+    """The text and image data, and how batches are made of them."""
 
     # grammar | copy | reverse | files | tfds: for pairs; toy_reviews | files | tfds: for labelled
-    # texts; quotations | any of pairs (their sources): for language models; scenes | digits | idx |
-    # easy_vqa | files | tfds: for pictures.
+    # texts; quotations, or any source of pairs (only the source side is used): for language models;
+    # scenes | digits | idx | easy_vqa | files | tfds: for images.
     source: str = key("grammar")
-    seed: int = key(0, NOT_NEGATIVE)  # for generated corpora and random holdout
-    # Number of pairs or labelled texts of generated sources. With files, a validation or test set
-    # without a file of its own is held out of the training text.
+    seed: int = key(0, NOT_NEGATIVE)  # of generated corpora and random holdout
+    # Number of pairs or labelled texts of a generated corpus. With files, a validation or test set
+    # of this size is held out of the training data, unless it has its own file.
     train_size: int = key(20_000, NOT_NEGATIVE)
     validation_size: int = key(500, NOT_NEGATIVE, "recipe")
     test_size: int = key(500, NOT_NEGATIVE, "recipe")
-    # Number of pairs beyond the training length to score, see sources.open_source.
+    # Number of pairs in the length generalisation split; see sources.open_source.
     length_generalization_size: int = key(0, NOT_NEGATIVE, "shared")
-    # files: names below `path`, plain or compressed. Without a target file, the source has rows of
-    # both sides: .tsv, .csv, .jsonl, .tmx, .parquet, or a folder (docs/text_files.md).
-    # --mode=fetch downloads the corpus named by `fetch`, below `cache_dir` if `path` is empty.
+    # files: paths relative to `path`, plain or compressed. If there is no target file, the source
+    # file has both sides: .tsv, .csv, .jsonl, .tmx, .parquet, or a folder (docs/text_files.md).
+    # --mode=fetch downloads the corpus `fetch` to `path` or, if `path` is empty, to `cache_dir`.
     path: str = key("", facts="place path")
     fetch: str = key("", facts="place", choices="transformer.data.files.locate.CATALOGUE")
     train_source: str = key("train.en", facts="path")
@@ -82,190 +82,190 @@ class DataConfig:
     validation_target: str = key("", facts="path")
     test_source: str = key("", facts="path")
     test_target: str = key("", facts="path")
-    # If both sides are in one file: column names, keys of objects (translation.en is a nested key),
-    # languages of TMX; or column numbers of a table, from 0.
+    # If both sides are in one file: column names, object keys (translation.en is a nested key), TMX
+    # languages, or 0-based column numbers of a table.
     source_field: str = key("0", facts="field")
     target_field: str = key("1", facts="field")
-    # hash: by a hash of the text, independent of its position | end: the last lines, test last
+    # hash: chosen by a hash of the text, not by position | end: the last lines; test comes last
     holdout: str = key("hash", choices="transformer.data.held_out.STRATEGIES")
-    separator: str = key("")  # between the columns of a table; '': guessed from its content
-    quote: str = key("")  # around its cells; '': double quotes, for TSV guessed from its content
-    # The same for labelled texts, possibly several fields: title,text; for documents: text_field.
+    separator: str = key("")  # column separator of a table; '': detected from its content
+    quote: str = key("")  # quote character of a table; '': double quotes, or detected for TSV
+    # Fields of labelled texts; there may be several texts: title,text. Documents are in text_field.
     text_field: str = key("text", facts="field shared recipe")
     label_field: str = key("label", facts="field shared recipe")
-    skip_broken: bool = key(False, facts="field")  # skip and count broken rows of a file
-    # tfds: dataset name, fields (source, target), (text, label) or (text,), folder ('': default)
+    skip_broken: bool = key(False, facts="field")  # skip and count malformed rows of a file
+    # tfds: dataset name; fields (source, target), (text, label) or (text,); folder ('': default)
     tfds_name: str = key("")
     tfds_fields: tuple = key(("de", "en"))
     tfds_dir: str = key("", facts="place path written")
     tfds_train: str = key("train")
     tfds_validation: str = key("validation")
     tfds_test: str = key("test")
-    # Several corpora for translation: a dict for each with the keys of `data` that it changes, and
-    # name (for tables and files), weight (1.0), source_tag (tags put before each source, such as
-    # "<2de>") and reverse (True swaps source and target). Set in a config file, or as JSON.
+    # Several corpora for translation, each a dict of the `data` keys that it changes, and of name
+    # (in tables and files), weight (1.0), source_tag (tags prepended to each source, such as
+    # "<2de>") and reverse (True swaps source and target). Set it in a config file, or as JSON.
     corpora: tuple = key((), facts="shared json")
-    # Pairs of a corpus in an epoch ~ weight * pairs ** (1 / temperature) (Arivazhagan et al. 2019).
+    # A corpus's pairs per epoch ~ weight * pairs ** (1 / temperature) (Arivazhagan et al. 2019).
     temperature: float = key(1.0, (0.1, MAX_NUMBER), "shared")
-    # Pictures: the column of a table whose questions are in text_field; whether picture files are
-    # handwriting, read as in MNIST; whether pictures are blank, as a baseline with questions only.
+    # Images: the image column of a table with questions in text_field; whether image files show
+    # handwriting, to be read as in MNIST; whether to blank all images, as a question-only baseline.
     picture_field: str = key("picture")
     ink: bool = key(False)
     blind: bool = key(False, signs="visual_question_answering")
-    # Random changes of training pictures, such as crop+flip, from crop, flip, rotate and colour.
+    # Augmentations of training images: crop, flip, rotate and colour, joined by + as in crop+flip.
     augment: str = key("")
-    # line | paragraph (separated by blank lines) | file: the documents of a language model
+    # line | paragraph (separated by blank lines) | file: what a language model's document is
     documents: str = key("line", None, "shared", ("line", "paragraph", "file"), "language_model")
-    # Language models: tokens of a sequence, which holds several documents or a part of one.
+    # Language models: tokens per sequence, which contains several documents or a part of one.
     context: int = key(256, (2, MAX_NUMBER), "shared", signs="language_model")
-    # one sequence per position, which needs no look-ahead mask; slower
+    # use one sequence per predicted position, which needs no causal mask but is slower
     each_position: bool = key(False, facts="shared")
-    # A split without a file is this fraction of the text's end; for pictures, if its size is 0.
+    # Held-out fraction at the end of the text, for splits without a file; for images, if size is 0.
     validation_fraction: float = key(0.1, BELOW_ONE, "shared")
     test_fraction: float = key(0.0, BELOW_ONE, "shared")
-    # Training pairs of files: only this many of those that are valid by themselves, chosen by the
-    # hash of the source, so that a smaller number is a subset of a larger one; 0: all.
+    # Number of valid training pairs of files to use, chosen by a hash of the source, so that a
+    # smaller subset is contained in a larger one; 0: all.
     train_subset: int = key(0, NOT_NEGATIVE)
-    max_characters: int = key(2000, POSITIVE)  # maximum per side, in cleaning the training pairs
-    max_length_ratio: float = key(3.0, (1, math.inf))  # longer over shorter side, see CleaningRules
+    max_characters: int = key(2000, POSITIVE)  # maximum characters per side of a training pair
+    max_length_ratio: float = key(3.0, (1, math.inf))  # longer to shorter side; see CleaningRules
     remove_duplicates: bool = key(True)
-    remove_near_duplicates: bool = key(False)  # equal except case, digits, punctuation, blanks
-    # languages of a file's source and target, such as en,de; '' is any
+    remove_near_duplicates: bool = key(False)  # ignores case, digits, punctuation and blanks
+    # expected languages of source and target, such as en,de; '' accepts any language
     languages: tuple = key(("", ""), facts="parts")
-    # Minimum probability of a side's language, relative to the most probable language.
+    # Minimum probability of a side's expected language, relative to the most probable language.
     min_language_ratio: float = key(0.05, FRACTION)
-    # minimum fraction of a side's sentences for a usual script; 0 keeps all
+    # drop scripts that are in less than this fraction of a side's sentences; 0 keeps all
     min_script_fraction: float = key(0.0, FRACTION)
-    remove_copies: bool = key(False)  # targets that repeat most of their source
-    remove_mojibake: bool = key(False)  # "Ã¼" for "ü"
-    match_numbers: bool = key(False)  # drops pairs whose numbers differ, see rules.numbers_differ
-    # maximum ratio of the longer to the shorter side, with 10 tokens added to both; 0 keeps all
+    remove_copies: bool = key(False)  # drop pairs whose target repeats most of the source
+    remove_mojibake: bool = key(False)  # drop pairs in a wrong encoding, such as "Ã¼" for "ü"
+    match_numbers: bool = key(False)  # drop pairs with different numbers; see rules.numbers_differ
+    # maximum ratio of the longer to the shorter side, after adding 10 tokens to both; 0 keeps all
     max_token_ratio: float = key(0.0, NOT_NEGATIVE, "tokens")
-    # Per side, including end-of-sentence; longer training pairs are dropped. A text to classify is
-    # truncated to this length, including begin-of-sentence.
+    # Maximum tokens per side, including end-of-sentence; longer training pairs are dropped. A text
+    # to classify is truncated to this length, including begin-of-sentence.
     max_tokens: int = key(128, (2, MAX_NUMBER), "tokens", signs="classification")
-    # maximum fraction of unknown tokens; above it, a run refuses to start
+    # maximum out-of-vocabulary rate of the training tokens; above it, training does not start
     max_oov_rate: float = key(0.01, FRACTION, "shared")
-    batch_tokens: int = key(4096, POSITIVE, "shared recipe")  # per side, including padding
+    batch_tokens: int = key(4096, POSITIVE, "shared recipe")  # tokens per side, including padding
     # maximum sequences per batch; 0: limited only by batch_tokens
     batch_sentences: int = key(0, NOT_NEGATIVE, "shared")
-    num_buckets: int = key(8, POSITIVE, "shared")  # static lengths of batches; each compiles once
-    # Batch sizes, except those of language models, are multiples of this (or of batch_sentences,
-    # if that is less), even if a batch then exceeds batch_tokens. Empty rows fill up a batch that
-    # the devices do not divide.
+    num_buckets: int = key(8, POSITIVE, "shared")  # number of padded lengths; each is compiled once
+    # Batch sizes, except for language models, are multiples of this (or of batch_sentences, if it
+    # is smaller), even if a batch then exceeds batch_tokens. Padding sequences make each batch
+    # divisible among the devices.
     batch_multiple: int = key(8, POSITIVE, "shared")
-    # batches made in advance, for whose shapes the step is also compiled in advance
+    # batches prepared in advance; the step is also compiled in advance for their shapes
     prefetch: int = key(8, NOT_NEGATIVE, "place shared")
-    # holds tokenizers and token arrays by content; '' is ~/.cache/transformer
+    # folder of cached tokenizers and token arrays, keyed by content; '' is ~/.cache/transformer
     cache_dir: str = key("", facts="place path written shared")
-    # fraction of pairs with typing errors, or without accents, in the source
+    # fraction of pairs whose source gets typing errors, or loses its accents
     augment_typos: float = key(0.0, FRACTION, "shared")
-    augment_punctuation: float = key(0.0, FRACTION, "shared")  # no final punctuation on both sides
-    # two or three consecutive pairs on one line
-    augment_joined: float = key(0.0, FRACTION, "shared")
-    # a new name, number or placeholder, the same on both sides
+    # fraction of pairs that lose the final punctuation of both sides
+    augment_punctuation: float = key(0.0, FRACTION, "shared")
+    augment_joined: float = key(0.0, FRACTION, "shared")  # fraction joined with the next 1-2 pairs
+    # fraction of pairs that get a new name, number or placeholder, the same on both sides
     augment_copied: float = key(0.0, FRACTION, "shared")
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerConfig:
-    """The tokenizers of both languages."""
+    """The source and target tokenizers."""
 
-    # keep: with train.init_from, the tokenizers of that run (other keys here are not used) |
-    # grow: the same, extended by subwords of this text up to vocab_size | new: trained here.
+    # keep: with train.init_from, use that run's tokenizers (other tokenizer keys are ignored) |
+    # grow: extend them by subwords of this corpus up to vocab_size | new: train new tokenizers.
     initial: str = key("keep", choices=("keep", "grow", "new"))
     # bpe (Sennrich et al. 2016) | unigram (Kudo 2018) | word | char
     kind: str = key("bpe", choices=("bpe", "unigram", "word", "char"))
     # one vocabulary for both languages; needed to tie all embeddings
     joint: bool = key(True, facts="structure")
-    vocab_size: int = key(37_000, (5, MAX_NUMBER), "recipe")  # [5.1]; for each side if not joint
-    # fraction of the text's characters that are in the vocabulary
+    vocab_size: int = key(37_000, (5, MAX_NUMBER), "recipe")  # [5.1]; per side if not joint
+    # fraction of the corpus's characters that the vocabulary covers
     character_coverage: float = key(1.0, (0.98, 1))
-    # bpe, unigram: 256 byte subwords spell all other characters, which are unknown otherwise.
+    # bpe, unigram: encode all other characters as UTF-8 bytes, instead of as unknown tokens.
     byte_fallback: bool = key(False)
-    # nmt_nfkc | nmt_nfkc_cf (folds case, too) | nfkc | nfkc_cf | identity: sentencepiece's rule for
-    # sources and texts to classify. Targets, and texts of language models, keep their characters
-    # in NFC.
+    # nmt_nfkc | nmt_nfkc_cf (with case folding) | nfkc | nfkc_cf | identity: the sentencepiece rule
+    # that normalises sources and texts to classify. Targets and texts for language models are only
+    # normalised to NFC.
     normalization: str = key("nmt_nfkc", choices=NORMALIZATIONS)
-    # maximum size of the text sample that trains the tokenizer
+    # maximum sentences in the sample on which the tokenizer is trained
     max_sentences: int = key(2_000_000, POSITIVE)
     split_digits: bool = key(False)  # each digit is a separate subword
     # Strings that are always one subword and are restored unchanged, such as "{name}" or "<URL>".
     symbols: tuple = key((), facts="symbols")
-    # replaces addresses, numbers and names by numbered tokens, and restores them
+    # replace addresses, numbers and names by numbered tokens, and restore them in the output
     placeholders: bool = key(False, facts="structure")
-    # Each training batch samples segmentations; 0: the best ones, as in held-out text. bpe:
+    # Above 0, each training batch samples its segmentations; held-out text has the best ones. bpe:
     # probability of dropping a merge, 0.1 in Provilkov et al. 2020.
     bpe_dropout: float = key(0.0, FRACTION, "draws draws_bpe")
-    # unigram: exponent of a segmentation's probability (Kudo 2018); near 0, about uniform.
+    # unigram: exponent of a segmentation's probability (Kudo 2018); near 0, sampling is uniform.
     sampling_alpha: float = key(0.0, (0, 100), "draws draws_unigram")
-    # both | source | target
+    # both | source | target: the sides to sample
     sampling_sides: str = key("both", facts="draws", choices=("both", "source", "target"))
-    # Files of existing sentencepiece models, the second for the target if not joint; '' trains one.
+    # Existing sentencepiece model files; target_model is used if not joint. '': train a new model.
     model: str = key("", facts="path draws")
     target_model: str = key("", facts="path draws")
-    # Blanks and line ends are tokens and stay unchanged, for language models of running text.
+    # Keep spaces and line ends unchanged, as tokens; for language models of running text.
     keep_spaces: bool = key(False)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """The length of training, its initial weights, and its checkpoints."""
+    """The training length, the initial weights and the checkpoints."""
 
-    # batches [5.2]; the run ends at the first limit of steps, epochs, minutes
+    # number of batches [5.2]; training ends at the first limit that steps, epochs or minutes reach
     steps: int = key(100_000, POSITIVE, "length recipe")
-    # passes over the training text; 0: no limit
+    # passes over the training set; 0: no limit
     epochs: float = key(0.0, NOT_NEGATIVE, "length recipe")
-    # Total over restarts, with compilation and evaluations, without final scores and figures.
+    # Total over restarts. Includes compilation and evaluations, but not final scores and figures.
     minutes: float = key(0.0, NOT_NEGATIVE, "length")  # 0: no limit
     label_smoothing: float = key(0.1, BELOW_ONE, "traced recipe")  # [5.4]
-    # Weight of the divergence between two passes with different dropout, 5 in Liang et al. 2021 for
-    # translation; 0: one pass. A step takes twice the time and memory.
+    # Weight of the divergence between two passes with different dropout (5 for translation in
+    # Liang et al. 2021), which doubles the time and memory of a step; 0: only one pass.
     r_drop: float = key(0.0, NOT_NEGATIVE, "traced_above_zero work")
-    # none | balanced: equal total weight per class in the loss; only for classification.
+    # none | balanced: all classes have the same total weight in the loss; only for classification.
     class_weights: str = key("none", choices=("none", "balanced"))
-    # Picture classes: alpha of mixup (Zhang et al. 2018), such as 0.2; 0 for none.
+    # Image classification: alpha of mixup (Zhang et al. 2018), such as 0.2; 0: no mixup.
     mixup: float = key(0.0, NOT_NEGATIVE)
-    # decay of the moving average of weights, per update, for evaluation; 0: none
+    # decay per update of the exponential moving average of weights for evaluation; 0: no average
     ema_decay: float = key(0.0, BELOW_ONE, "traced_above_zero work")
     log_every: int = key(100, POSITIVE, "length")  # steps
-    # steps; 0: once per epoch. A checkpoint is saved before each evaluation
+    # steps between evaluations, before which checkpoints are saved; 0: once per epoch
     evaluate_every: int = key(1000, NOT_NEGATIVE, "length recipe")
     # maximum minutes between checkpoints; 0: only before evaluations
     save_minutes: float = key(10.0, NOT_NEGATIVE, "length")
-    keep_last: int = key(5, POSITIVE, "length")  # number to keep; at least evaluate.average_last_n
-    # On validation: any metric of the task in transformer/metrics/registry.py; loss breaks ties.
+    keep_last: int = key(5, POSITIVE, "length")  # checkpoints; at least evaluate.average_last_n
+    # A validation metric of the task (transformer/metrics/registry.py); the loss breaks ties.
     best_metric: str = key("bleu")
-    # evaluations without a better best_metric before stopping; 0: never
+    # evaluations without an improvement of best_metric before training stops; 0: never stops early
     patience: int = key(0, NOT_NEGATIVE, "length recipe")
-    # Devices along each axis, such as data=4,tensor=2: data divides the rows of a batch, fsdp also
-    # the state (ZeRO), tensor heads, inner features and vocabulary; auto: all for data.
+    # Devices per mesh axis, such as data=4,tensor=2: data shards the batch, fsdp also the training
+    # state (ZeRO), and tensor the heads, inner features and vocabulary; auto: all devices for data.
     mesh: str = key("auto", facts="devices")
-    # Maximum seconds for a step of several processes and their meeting; all end if it is exceeded.
+    # Maximum seconds that several processes have to join or to finish a step; then all of them end.
     deadline: float = key(300.0, POSITIVE, "devices")
-    # maximum in a row before training ends; counted at log_every
+    # maximum consecutive non-finite steps before training ends; counted at log_every
     max_nonfinite_steps: int = key(50, POSITIVE, "length")
-    # Folder of a run of the same task and architecture, finished or stopped, whose weights are the
-    # initial ones, at step 0 with a fresh optimizer; '': the seed initialises the parameters.
+    # Folder of a finished or stopped run of the same task and architecture, from which to load the
+    # initial weights. Training begins at step 0 with a new optimizer state; '': random weights.
     init_from: str = key("", facts="path")
-    # Text files of word vectors, GloVe or word2vec, of the model's width: initial embeddings of
-    # tokens that are words in them, scaled to the RMS of the initial table, which both sides share
-    # if model.tied_embeddings=all. Classifiers have a source, language models a target; '': none.
+    # Text files of GloVe or word2vec vectors of width d_model, which initialise the embeddings of
+    # tokens that are words in them, scaled to the RMS of the random table (one for both sides if
+    # model.tied_embeddings=all). Classifiers use source, language models target; '': no vectors.
     source_vectors: str = key("", facts="path")
     target_vectors: str = key("", facts="path")
-    # Regular expressions, searched in names of parameters such as
-    # encoder_layers_0/self_attention/query/kernel: init_pattern selects the parameters to load from
-    # that run (the seed initialises the rest), freeze those that are not trained ('': none).
+    # Regular expressions that are searched in parameter names, such as
+    # encoder_layers_0/self_attention/query/kernel. init_pattern selects the parameters to load from
+    # init_from (others are random); freeze selects the parameters not to train ('': none).
     init_pattern: str = key(".*")
     freeze: str = key("", facts="work")
-    # (pattern, factor) pairs: the first that matches a parameter multiplies its learning rate
-    # (Howard and Ruder 2018, 3.2); on the command line pattern=factor,pattern=factor.
+    # (pattern, factor) pairs: the first pair whose pattern matches a parameter scales its learning
+    # rate (Howard and Ruder 2018, 3.2); on the command line pattern=factor,pattern=factor.
     learning_rate_factors: tuple = key((), facts="factors")
 
 
 @dataclasses.dataclass(frozen=True)
 class DecodeConfig:
-    """The search for a translation, and the sampling of a text."""
+    """Beam search for translations, and sampling from language models."""
 
     beam_size: int = key(4, (1, 10_000), "search")  # [6.1]; 1 is greedy
     # gnmt [6.1] (Wu et al. 2016, eq. 14) | average | none
@@ -273,84 +273,84 @@ class DecodeConfig:
         "gnmt", facts="search", choices="transformer.decoding.search.PENALTIES"
     )
     alpha: float = key(0.6, (-10, 10), "search")  # exponent of the length penalty [6.1]
-    # maximum output: max_ratio * source length + max_extra, in tokens
+    # maximum output length in tokens: max_ratio * source length + max_extra
     max_ratio: float = key(1.0, NOT_NEGATIVE, "search")
     max_extra: int = key(50, NOT_NEGATIVE, "search")  # [6.1]
-    batch_size: int = key(64, (1, 65_536))  # sentences at once, divided among the cores of a CPU
-    # number of translations, or classes, printed for each sentence, best first
+    batch_size: int = key(64, (1, 65_536))  # sentences per batch, split among CPU cores
+    # number of translations or classes to print for each sentence, best first
     num_best: int = key(1, (1, 10_000))
-    # Lines in capitals or title case are read in sentence case; the translation gets their case.
+    # Convert lines in capitals or title case to sentence case, and restore it in the translation.
     transfer_case: bool = key(False)
-    # --mode=translate splits lines of several sentences; scoring never does; auto: into single
-    # sentences or, if a tenth of the training sources has several, into groups as long as 99% of
-    # the sources | always: into single sentences | never: lines are cut to model.max_length.
+    # How --mode=translate splits a line (scoring never splits); auto: into single sentences or, if
+    # a tenth of the training sources have several, into groups no longer than 99% of the sources |
+    # always: into single sentences | never: lines are truncated to model.max_length.
     split_sentences: str = key("auto", choices=("auto", "always", "never"))
-    # Language whose rules split sentences, such as de; '': that of data.languages, else the suffix
-    # of the training file's name, else rules for any language.
+    # Language of the sentence splitting rules, such as de; '': from data.languages, else from the
+    # suffix of the training file, else language-independent rules.
     source_language: str = key("")
-    # Language models.
+    # The following keys are for language models.
     search: str = key("sample", choices=("sample", "beam"))  # sample | beam
-    seed: int = key(0, NOT_NEGATIVE)  # for sampling
-    temperature: float = key(1.0, (0, 100))  # divides the logits; 0 takes the most probable token
-    # sample from the k most probable tokens (Fan et al. 2018); 0: from all
+    seed: int = key(0, NOT_NEGATIVE)  # random seed of sampling
+    temperature: float = key(1.0, (0, 100))  # divides the logits; 0: greedy decoding
+    # sample from the k most probable tokens (Fan et al. 2018); 0: from all tokens
     top_k: int = key(0, NOT_NEGATIVE)
-    # sample from the smallest set with this probability (Holtzman et al. 2020)
+    # sample from the smallest token set with at least this probability (Holtzman et al. 2020)
     top_p: float = key(1.0, (1e-6, 1))
     max_new_tokens: int = key(200, POSITIVE)  # maximum tokens after a prompt
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateConfig:
-    """The weights to use after training, and their scores."""
+    """The choice of the final weights, and how they are evaluated."""
 
-    # The weights to use after training; best | last: of one checkpoint | average: the mean of
-    # the last average_last_n [6.1] | auto: the best on validation of three: the best checkpoint,
-    # that mean, and the mean of the average_last_n up to the best.
+    # The weights to use after training; best | last: one checkpoint | average: the mean of the last
+    # average_last_n checkpoints [6.1] | auto: whichever has the best validation score of the best
+    # checkpoint, that mean, and the mean of the average_last_n checkpoints up to the best.
     checkpoint: str = key("auto", choices=("auto", "best", "last", "average"))
-    average_last_n: int = key(1, POSITIVE, "recipe")  # number of checkpoints
-    # for evaluations during training; final scores use that of decode
+    average_last_n: int = key(1, POSITIVE, "recipe")  # number of checkpoints to average
+    # beam size of evaluations during training; final scores use decode.beam_size
     training_beam_size: int = key(1, (1, 10_000))
-    # Decoded during training, each up to 1.5 times its reference's tokens plus 5; at the end, all.
+    # Maximum sentences to decode in an evaluation during training, with outputs of at most 1.5
+    # times the reference's tokens plus 5. Final scores use all sentences.
     max_sentences: int = key(500, POSITIVE)
-    # Final scores also translate six perturbed copies of at most this many test pairs:
-    # capitals, title case, no final punctuation, typing errors, joined, unseen names; 0: none.
+    # Maximum test pairs in each of the six perturbed copies that are scored at the end: capitals,
+    # title case, no final punctuation, typing errors, joined pairs, unseen names; 0: no copies.
     perturbed_sentences: int = key(0, NOT_NEGATIVE)
-    # Attention snapshots, saved at each evaluation in attention_snapshots/, but not by runs of a
-    # sweep: statistics over this many validation texts (0: no snapshots), and the weights of
-    # this many texts.
+    # Each evaluation saves an attention snapshot in attention_snapshots/, except in sweeps. Number
+    # of validation texts for its statistics (0: no snapshots), and number with stored weights.
     snapshot_statistics: int = key(64, NOT_NEGATIVE)
     snapshot_sentences: int = key(3, NOT_NEGATIVE)
     # auto | 13a | intl | char | zh | ja-mecab | ko-mecab | none: for BLEU, and for TER in scripts
-    # without blanks between words; auto: by the script of the references (docs/own_text.md).
+    # without spaces between words; auto: chosen by the references' script (docs/own_text.md).
     sacrebleu_tokenizer: str = key("auto", signs="translation captioning")
-    # language code: also score lowercased, Moses-tokenised text, as in papers on Multi30k
+    # language for additional scores on lowercased, Moses-tokenised text, as for Multi30k; '': none
     moses: str = key("", choices=tuple(MOSES_LANGUAGES.split()))
-    bootstrap: int = key(1000, NOT_NEGATIVE)  # resamples for the confidence interval
+    bootstrap: int = key(1000, NOT_NEGATIVE)  # bootstrap samples for confidence intervals
 
 
 @dataclasses.dataclass(frozen=True)
 class SweepConfig:
-    """The trials of a sweep, and how they train."""
+    """The trials of a sweep, and how they are trained."""
 
-    # grid: all trials of sweep() | random | tpe: samples from space()
+    # grid: all trials that sweep() yields | random | tpe: samples from space()
     search: str = key("grid", facts="trials", choices=("grid", "random", "tpe"))
     trials: int = key(20, POSITIVE, "sweep")  # number of trials for random or tpe
-    seed: int = key(0, NOT_NEGATIVE, "trials")  # for the random samples
-    # the trial that others are compared with
+    seed: int = key(0, NOT_NEGATIVE, "trials")  # random seed of these samples
+    # 0-based index of the trial with which the other trials are compared
     baseline: int = key(0, NOT_NEGATIVE, "sweep")
     # database URL of the study; '' is an SQLite file in the workdir
     storage: str = key("", facts="sweep path written")
-    # sequential: runs that share a compiled step train one after another | vmap: as one program |
-    # auto: vmap on accelerators, sequential on a CPU.
+    # sequential: runs that share a compiled step are trained one after another | vmap: together, in
+    # one program | auto: vmap on accelerators, sequential on a CPU.
     parallel: str = key("auto", facts="sweep", choices=("auto", "sequential", "vmap"))
-    max_vmapped_runs: int = key(64, POSITIVE, "sweep")  # maximum runs of one vmapped program
-    # also retry trials that failed in an earlier start
+    max_vmapped_runs: int = key(64, POSITIVE, "sweep")  # maximum runs per vmapped program
+    # also retry trials that failed before the sweep was resumed
     retry_failed: bool = key(False, facts="sweep")
-    # stop runs below the median of earlier ones at the same step (sequential)
+    # stop a run if it is below the median of earlier runs at the same step (sequential only)
     prune: bool = key(False, facts="sweep")
 
 
-# The sections of a config: the classes with their keys, and facts of all their keys.
+# For each config section, the classes with its keys, and the facts that all its keys have.
 SECTIONS: dict[str, tuple[tuple[type, ...], set[str]]] = {
     "": ((ExperimentConfig,), set()),
     "model": ((ModelConfig, DropoutConfig, ClassifierConfig), set()),
@@ -362,24 +362,24 @@ SECTIONS: dict[str, tuple[tuple[type, ...], set[str]]] = {
     "evaluate": ((EvaluateConfig,), {"scores"}),
     "sweep": ((SweepConfig,), set()),
 }
-KEYS: dict[str, Key] = {  # by dotted name
+KEYS: dict[str, Key] = {  # keyed by dotted name
     f"{section}.{field.name}".lstrip("."): about._replace(facts=about.facts | facts)
     for section, (classes, facts) in SECTIONS.items()
     for each in classes
     for field in dataclasses.fields(each)
     for about in field.metadata.values()
 }
-# Facts of the keys that a run may change when it resumes.
+# A resumed run may change the keys with one of these facts.
 FREE = ("label", "place", "length", "scores", "devices", "sweep", "trials")
 
 
 @functools.cache
 def having(*facts: str) -> tuple[str, ...]:
-    """Returns the keys with at least one of these facts, see `FACTS`."""
+    """Returns the dotted keys that have at least one of these facts; see `FACTS`."""
     assert FACTS.keys() >= {*facts}, facts
     return tuple(key for key, about in KEYS.items() if about.facts.intersection(facts))
 
 
 def signing(task: str) -> list[str]:
-    """Returns the keys that are part of the signatures of all scores of a task."""
+    """Returns the dotted keys that are part of all score signatures of a task."""
     return [key for key, about in KEYS.items() if task in about.signs]

@@ -1,1 +1,1 @@
-"""From text to batches."""
+"""Data pipelines, from text and images to batches."""

@@ -1,4 +1,4 @@
-"""Batches of sentence pairs, and the plan of all training batches in length buckets."""
+"""Batches of sentence pairs, and a length-bucketed plan for all training batches."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,16 +8,16 @@ from jaxtyping import Int
 
 from transformer.data.buckets import BucketPlan, Part, Plan
 
-PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3  # in every vocabulary
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3  # the same in every vocabulary
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
 
 
 class Batch(NamedTuple):
-    """Token ids of B sentence pairs, padded with 0. A row of padding only is not a sentence.
+    """Token ids of B sentence pairs, padded with 0. Unused rows contain only padding.
 
-    The decoder reads `target`, which starts with begin-of-sentence, and predicts `labels`, the
-    same shifted left by one and ending in end-of-sentence. `source` ends in end-of-sentence; for
-    captioning, it is a named tuple of pictures.
+    The decoder reads `target`, which starts with begin-of-sentence, and predicts `labels`, which is
+    the target shifted left by one and ends in end-of-sentence. `source` ends in end-of-sentence, or
+    is a `PictureText` for image captioning.
     """
 
     source: Int[np.ndarray, "B M"] | tuple
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
 
 def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length: int) -> Batch:
-    """Returns the batch of up to `rows` encoded pairs; `length` includes the begin or end token."""
+    """Batches up to `rows` pairs, padded to `length` tokens including the begin or end token."""
     source = stack_rows(sources, rows, length, end=[EOS_ID])
     return Batch(source, *make_targets(targets, rows, length))
 
@@ -34,7 +34,7 @@ def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length
 def make_targets(
     targets: Sequence[Ids], rows: int, length: int
 ) -> tuple[Int[np.ndarray, "rows length"], Int[np.ndarray, "rows length"]]:
-    """Returns the target and the labels of a batch."""
+    """Returns the decoder inputs (`target`) and the labels of a batch."""
     target = stack_rows(targets, rows, length, begin=[BOS_ID])
     return target, stack_rows(targets, rows, length, end=[EOS_ID])
 
@@ -42,7 +42,7 @@ def make_targets(
 def stack_rows(
     sequences: Sequence[Ids], rows: int, length: int, begin: Ids = (), end: Ids = ()
 ) -> Int[np.ndarray, "rows length"]:
-    """Returns up to `rows` sequences, each with its begin and end token, in `length` columns."""
+    """Stacks up to `rows` sequences with begin and end tokens, padded to `length` tokens."""
     tokens = np.full((rows, length), PAD_ID, np.int32)
     for row, ids in enumerate([*begin, *ids, *end] for ids in sequences):
         tokens[row, : len(ids)] = ids
@@ -50,15 +50,15 @@ def stack_rows(
 
 
 class BatchPlan(BucketPlan[Batch]):
-    """All training batches of sentence pairs, see `BucketPlan`.
+    """All training batches of sentence pairs; see `BucketPlan`.
 
-    The length of a pair is that of its longer side, with its end token. A `sampler` draws the
-    tokens of each pair in each epoch. The bucket of a pair follows from one of its planned
-    draws, which epochs take in turn, and a batch draws among all lengths of its bucket. So each
-    draw is as frequent as without buckets.
+    The length of a pair is the length of its longer side, including the end token. A `sampler`
+    samples the tokens of each pair again in each epoch. The bucket of the pair is determined by one
+    of a few precomputed samples, which epochs use in turn. Then the pair is sampled among all
+    lengths in this bucket. So bucketing does not change how frequent each sample is.
     """
 
-    # Takes stores, such as a TokenStore, and perhaps a PairSampler.
+    # `source` and `target` are stores, such as a TokenStore; `sampler` is a PairSampler or None.
     def __init__(self, source: Any, target: Any, *numbers: Any, sampler: Any = None, **named: Any):
         self.source, self.target, self.sampler = source, target, sampler
         plain = [store.lengths[None] for store in (source, target)]
@@ -67,12 +67,12 @@ class BatchPlan(BucketPlan[Batch]):
 
     @property
     def padding_fraction(self) -> float:
-        """Fraction of an epoch's positions, on both sides, that hold padding."""
+        """Fraction of padding tokens in an epoch, over source and target together."""
         source, target = self._lengths
         return 1.0 - self.epoch_sum(source + target + 2) / (2 * self.positions)
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> Batch:
-        """Returns the same batch as `make_batch`, for deterministic segmentations."""
+        """Returns the batch that `make_batch` would return for these pairs without sampling."""
         labels, lengths = self.target.gather(numbers, length)
         target = np.roll(labels, 1, axis=-1)
         target[..., 0] = np.where(numbers < 0, PAD_ID, BOS_ID)
@@ -80,13 +80,13 @@ class BatchPlan(BucketPlan[Batch]):
         return Batch(self.read_sources(numbers, length), target, labels)
 
     def read_sources(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> Any:
-        """Returns the sources of a batch."""
+        """Returns the source side of a batch."""
         source, lengths = self.source.gather(numbers, length)
         source[np.arange(length) == lengths[..., None]] = EOS_ID
         return source
 
     def stack(self, plans: "Sequence[BatchPlan]", i: int) -> Batch:
-        # A sampler draws row by row.
+        # A sampler handles pairs one at a time, so each plan makes its own batch.
         return Plan.stack(self, plans, i) if self.sampler else super().stack(plans, i)
 
     def part(self, i: int, part: Part) -> Batch:

@@ -1,4 +1,4 @@
-"""Plans of all training batches by number, with length buckets and mixtures of corpora."""
+"""Training batches that are computed from their index, with length buckets and mixed corpora."""
 
 import abc
 import dataclasses
@@ -11,14 +11,14 @@ from jaxtyping import Float, Int, Real
 BatchT = TypeVar("BatchT")
 # Stream(make, first) yields make(first), make(first + 1) and so on.
 Stream = Callable[[Callable[[int], Any], int], Iterator[Any]]
-SMALL = 256  # number of items up to which a permutation is drawn as a whole
+SMALL = 256  # maximum number of items for which the whole permutation is generated
 ROUNDS = 6  # number of rounds of the Feistel network for larger permutations
 
 
 class Part(NamedTuple):
-    """The rows of a batch that one process makes: groups `first` to `end`, from zero, of `groups`.
+    """The rows of a batch that one process creates: row groups `first` to `end`, exclusive.
 
-    All groups have the same number of rows; the last ones may be padding.
+    A batch is divided into `groups` row groups of equal size, of which the last may be padding.
     """
 
     first: int
@@ -26,12 +26,12 @@ class Part(NamedTuple):
     groups: int
 
     def rows(self, count: int) -> slice:
-        """Returns this part of `count` rows as a slice, which may reach beyond the last row."""
+        """Returns this part's slice of `count` rows; the slice may end beyond the last row."""
         each = -(-count // self.groups)
         return slice(self.first * each, self.end * each)
 
     def cut(self, array: np.ndarray) -> np.ndarray:
-        """Returns this part of an array of all rows; rows of padding are zero."""
+        """Returns the rows of `array` that belong to this part, padded with zeros."""
         rows = self.rows(len(array))
         array = array[rows]
         lacking = rows.stop - rows.start - len(array)
@@ -48,31 +48,31 @@ class Plan(abc.ABC, Generic[BatchT]):
 
     @abc.abstractmethod
     def __getitem__(self, i: int) -> BatchT:
-        """Returns batch i, from zero."""
+        """Returns batch i, counted from zero."""
 
     def part(self, i: int, part: Part) -> BatchT:
-        """Returns the rows of batch i that belong to a part."""
+        """Returns the rows of batch i in the given part."""
         batch: Any = self[i]
         return type(batch)(*map(part.cut, batch))
 
     def stack(self, plans: "Sequence[Plan[BatchT]]", i: int) -> BatchT:
-        """Returns batch i of plans with different seeds, stacked on a leading axis of plans."""
+        """Returns batch i of plans with different seeds, stacked along a new first axis."""
         batches: list[Any] = [plan[i] for plan in plans]
         return type(batches[0])(*map(np.stack, zip(*batches, strict=True)))
 
     def start_at(self, i: int, stream: Stream, part: Part = WHOLE) -> Iterator[BatchT]:
-        """Yields a part of batch i and of each batch after it, made by a stream."""
+        """Yields the given part of batches i, i + 1, and so on, which `stream` computes."""
         return stream(lambda i: self.part(i, part), i)
 
 
 def shuffle(
     places: Sequence[int] | Int[np.ndarray, "places"], size: int, stream: tuple[int, ...]
 ) -> Int[np.ndarray, "places"]:
-    """Returns where the stream's permutation of `size` items maps some positions.
+    """Applies a random permutation of range(size), seeded by `stream`, to the indices `places`.
 
-    For many items it is a Feistel network (Luby and Rackoff 1988) over the next even number of
-    bits, so that a permutation need not be stored; a value beyond the items is mapped again until
-    it is an item (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
+    For many items, the permutation is a Feistel network (Luby and Rackoff 1988) over the next even
+    number of bits, so it need not be stored. A value of at least `size` is mapped again until the
+    result is below `size` (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
     """
     sequence = np.random.SeedSequence(stream)
     if size <= SMALL:
@@ -92,7 +92,7 @@ def shuffle(
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """Returns a hash of 64-bit numbers: the last step of SplitMix64 (Steele, Lea, Flood 2014)."""
+    """Hashes 64-bit integers with the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return x ^ x >> np.uint64(31)
@@ -102,14 +102,14 @@ def _mix(x: np.ndarray) -> np.ndarray:
 
 
 class Mixture(NamedTuple):
-    """A mixture of concatenated corpora: their sizes, and how often an epoch draws a sentence."""
+    """Corpus sizes, and the mean number of times that an epoch uses each sentence of a corpus."""
 
     sizes: tuple[int, ...]
     factors: tuple[float, ...]
 
 
 class Share(NamedTuple):
-    """The sentences of one corpus in a bucket, and the number of them that an epoch draws."""
+    """The sentences of one corpus in a bucket, and the number of samples per epoch (`drawn`)."""
 
     members: Int[np.ndarray, "sentences"]
     drawn: int
@@ -117,9 +117,9 @@ class Share(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """Sentences that share one static shape: `rows` sequences of up to `length` tokens.
+    """Sentences batched with one static shape: `rows` sequences of up to `length` tokens.
 
-    The sentences are spread evenly over `batches` of an epoch, so some rows are empty.
+    The sentences are spread evenly over `batches` batches per epoch, so some rows may be empty.
     """
 
     length: int
@@ -129,12 +129,12 @@ class Bucket:
 
     @property
     def drawn(self) -> int:
-        """Number of sentences in one epoch, including repeated ones."""
+        """Number of sentences in this bucket per epoch, including repetitions."""
         return sum(part.drawn for part in self.parts)
 
 
 class Place(NamedTuple):
-    """The place of a batch in an epoch: number `batch` of a bucket; all numbers count from zero."""
+    """The position of a batch: epoch, bucket index, bucket, and index within the bucket."""
 
     epoch: int
     number: int
@@ -145,23 +145,23 @@ class Place(NamedTuple):
 class BucketPlan(Plan[BatchT]):
     """All training batches: batch i is a function of (seed, i) alone.
 
-    An epoch holds each sentence once, in batches whose order and content are shuffled in each
-    epoch. The permutation is evaluated element by element and never stored, so that batch i costs
-    the same for any i. The shape of batch i is the same for any seed, so that runs with different
-    seeds can train as one program; the seed determines the sentences in it.
+    An epoch contains each sentence once. The sentences are assigned to batches, and the batches are
+    ordered, by new permutations in each epoch. The permutations are evaluated element by element
+    and never stored, so the cost of batch i does not depend on i. The shape of batch i is the same
+    for any seed, so runs with different seeds can share one compiled program.
 
-    With a mixture, an epoch holds some sentences several times or not at all. The sentences of one
-    corpus and bucket are an endless sequence of permutations, of which each epoch takes the next
-    ones, so after any number of epochs their counts differ by at most one.
+    With a mixture, an epoch contains some sentences several times or not at all. For each corpus
+    and bucket, epochs go through an endless sequence of permutations of the sentences, so after any
+    number of epochs, the numbers of uses of these sentences differ by at most one.
 
     Args:
-      lengths: sentence lengths in tokens, or [epochs, sentences] that epochs use in turn.
-      tokens: maximum tokens of a batch, including padding; a batch has at least `multiple` rows, or
-        `sentences` if that is less.
-      num_buckets: maximum number of lengths, chosen to minimise padding, such that the sentences of
-        each bucket fill at least half a batch.
-      multiple: the number of rows is a multiple of this, or of `sentences` if that is less.
-      sentences: maximum rows of a batch; 0 for no limit.
+      lengths: sentence lengths in tokens; if it is a 2-D array, epochs use its rows in turn.
+      tokens: maximum number of tokens per batch, including padding. A batch may exceed it to have
+        at least `multiple` rows, or `sentences` rows if `sentences` is smaller.
+      num_buckets: maximum number of bucket lengths, which are chosen to minimise padding such that
+        the sentences of each bucket fill at least half a batch.
+      multiple: the number of rows is a multiple of this value, or of `sentences` if it is smaller.
+      sentences: maximum number of rows per batch, or 0 for no limit.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class BucketPlan(Plan[BatchT]):
         weights = np.broadcast_to(factors / len(in_turn), in_turn.shape).ravel()
 
         def max_sentences(length):
-            """Returns the maximum number of sentences of a length in a batch."""
+            """Returns the maximum number of sentences of the given length per batch."""
             rows = np.minimum(tokens // length, sentences or tokens) // multiple * multiple
             return np.maximum(rows, multiple)
 
@@ -193,8 +193,8 @@ class BucketPlan(Plan[BatchT]):
         for i, same in enumerate(zip(*self._in_turn, strict=True)):
             count = max(bucket.drawn for bucket in same)
             batches = -(-count // int(max_sentences(bounds[i])))
-            # Batches are filled evenly, instead of leaving a last one with few rows, since each
-            # batch is one step. See also `indices`.
+            # Batches are filled evenly because each batch is one training step. Otherwise, the last
+            # batch could have few sentences.
             rows = -(-count // (batches * multiple)) * multiple
             for buckets in self._in_turn:
                 buckets[i] = dataclasses.replace(buckets[i], rows=rows, batches=batches)
@@ -209,17 +209,17 @@ class BucketPlan(Plan[BatchT]):
 
     @property
     def padding_fraction(self) -> float:
-        """Fraction of an epoch's positions that hold padding."""
+        """Fraction of padding tokens in an epoch."""
         return 1.0 - self.epoch_sum(self.lengths) / self.positions
 
     @property
     def drawn(self) -> list[int]:
-        """Number of an epoch's sentences from each corpus."""
+        """Number of sentences that an epoch samples from each corpus."""
         parts = zip(*(bucket.parts for bucket in self.buckets), strict=True)
         return [sum(part.drawn for part in own) for own in parts]
 
     def epoch_sum(self, values: Real[np.ndarray, "*epochs sentences"]) -> float:
-        """Returns the sum of a value over an epoch's sentences, or its mean if epochs differ."""
+        """Returns the sum of `values` over an epoch's sentences, as the mean over all epochs."""
         return sum(
             float(own[part.members].sum()) * part.drawn / max(1, len(part.members))
             for own, buckets in zip(np.atleast_2d(values), self._in_turn, strict=True)
@@ -229,7 +229,7 @@ class BucketPlan(Plan[BatchT]):
 
     @abc.abstractmethod
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> BatchT:
-        """Returns the batch of sentences by number, from zero; -1 gives a row of padding."""
+        """Returns the batch of the sentences with indices `numbers`; -1 gives a padding row."""
 
     def __getitem__(self, i: int) -> BatchT:
         return self.part(i, WHOLE)
@@ -244,20 +244,20 @@ class BucketPlan(Plan[BatchT]):
         return self.gather(rows, place.bucket.length)
 
     def indices(self, i: int) -> tuple[Bucket, list[int]]:
-        """Returns the bucket of batch i and the numbers of its sentences, from zero."""
+        """Returns the bucket and the sentence indices, from zero, of batch i."""
         place = self._place(i)
         return place.bucket, self._sentences(place)
 
     def _place(self, i: int) -> Place:
         epoch, place = divmod(i, self.epoch_length)
-        # The order of batches, and so the order of their shapes, is the same for any seed.
+        # The batch order, and therefore the order of batch shapes, is the same for any seed.
         place = int(shuffle([place], self.epoch_length, (0, epoch, 0))[0])
         number = int(np.searchsorted(self._ends, place, side="right"))
         bucket = self._in_turn[epoch % len(self._in_turn)][number]
         return Place(epoch, number, bucket, place - int(self._ends[number]) + bucket.batches)
 
     def _rows(self, place: Place, part: Part = WHOLE) -> Int[np.ndarray, "rows"]:
-        """Returns the sentence in each row of a part of a batch, from zero; -1 for an empty row."""
+        """Returns the sentence index, from zero, of each row in `part`; -1 marks an empty row."""
         here = part.rows(place.bucket.rows)
         sentences = self._sentences(place, here)
         rows = np.full(here.stop - here.start, -1)
@@ -274,11 +274,11 @@ class BucketPlan(Plan[BatchT]):
         return members[shuffle(places, len(members), key)].tolist()
 
     def _draw(self, place: Place, rows: Int[np.ndarray, "rows"]) -> list[int]:
-        """Returns the sentences of some rows in an epoch of a mixture; both count from zero."""
+        """Returns the sentence index for each of the given rows of a bucket with mixed corpora."""
         sentences, first = np.zeros(len(rows), np.int64), 0
         turn = place.epoch // len(self._in_turn)
         for corpus, (members, drawn) in enumerate(place.bucket.parts):
-            # A corpus fills its rows from the next places in its endless sequence of permutations.
+            # Each corpus fills its rows with the next sentences of its permutation sequence.
             own = (first <= rows) & (rows < first + drawn)
             laps, places = np.divmod(turn * drawn + rows - first, max(1, len(members)))
             for lap in np.unique(laps[own]).tolist():
@@ -292,13 +292,13 @@ class BucketPlan(Plan[BatchT]):
 def _buckets(
     bounds: Sequence[int], lengths: Int[np.ndarray, "sentences"], mixture: Mixture
 ) -> list[Bucket]:
-    """Returns the buckets, still without rows and batches; every sentence is drawn at some time."""
+    """Returns the buckets, in which `rows` and `batches` are not yet set."""
     assigned, ends, corpora = np.searchsorted(bounds, lengths), np.cumsum(mixture.sizes), []
     for size, end, factor in zip(mixture.sizes, ends, mixture.factors, strict=True):
         own = assigned[end - size : end]
         held = np.bincount(own, minlength=len(bounds))
         drawn = np.diff(np.rint(factor * np.cumsum(held)), prepend=0).astype(np.int64)
-        drawn = np.maximum(drawn, held > 0)
+        drawn = np.maximum(drawn, held > 0)  # so that every sentence is sampled eventually
         members = [end - size + np.flatnonzero(own == i) for i in range(len(bounds))]
         corpora.append([Share(*part) for part in zip(members, drawn.tolist(), strict=True)])
     parts = zip(*corpora, strict=True)
@@ -306,27 +306,27 @@ def _buckets(
 
 
 def mix(sizes: Sequence[int], weights: Sequence[float], temperature: float) -> Mixture:
-    """Returns the mixture whose epochs have about as many sentences as all corpora together.
+    """Returns a mixture whose epochs have about as many sentences as all corpora together.
 
-    With temperature 1 and equal weights, every sentence is drawn equally often; with infinite
-    temperature, every corpus is. Source: Arivazhagan et al. 2019, section 4.
+    With temperature 1 and equal weights, all sentences are sampled equally often. With infinite
+    temperature, all corpora are sampled equally often. Source: Arivazhagan et al. 2019, section 4.
     """
     exact = proportions(sizes, weights, temperature) * sum(sizes) / np.array(sizes)
-    # Logarithms may differ in the last bit between machines; the sentence counts must not.
+    # Logarithms may differ in the last bit between machines, but sentence counts must not.
     return Mixture(tuple(sizes), tuple(float(f"{factor:.9g}") for factor in exact))
 
 
 def proportions(
     sizes: Sequence[int], weights: Sequence[float], temperature: float
 ) -> Float[np.ndarray, "corpora"]:
-    """Returns the fraction of an epoch's sentences that each corpus has."""
+    """Returns the sampling proportions: each corpus's fraction of an epoch's sentences."""
     logits = np.log(np.array(weights)) + np.log(np.array(sizes)) / temperature
     shares = np.exp(logits - logits.max())
     return shares / shares.sum()
 
 
 def even_part(size: int, parts: int, number: int) -> range:
-    """Returns part `number`, from zero, of `size` items: 97 in 4 parts are 25, 24, 24 and 24."""
+    """Returns the item indices in part `number` of `parts` nearly equal parts, all from zero."""
     return range(-(-number * size // parts), -(-(number + 1) * size // parts))
 
 
@@ -336,16 +336,16 @@ def bucket_lengths(
     min_sentences: Int[np.ndarray, "longest"],
     weights: Float[np.ndarray, "sentences"] | None = None,
 ) -> list[int]:
-    """Returns at most `count` lengths, ascending, that together minimise the number of positions.
+    """Returns at most `count` bucket lengths, in ascending order, that minimise padding.
 
-    Every sentence is padded to the smallest length that holds it. Uses dynamic programming over the
-    histogram of lengths: the best k buckets up to length b are the best k - 1 up to some a < b
-    and one bucket for all longer than a.
+    Every sentence is padded to the smallest bucket length that fits. Uses dynamic programming over
+    the length histogram: the best k buckets up to length b are the best k - 1 buckets up to some
+    a < b, and one bucket for lengths from a + 1 to b.
 
     Args:
-      min_sentences: minimum number of sentences in a bucket, for maximum lengths of 1, 2, ...
-        tokens. If there are fewer in total, one bucket holds them all.
-      weights: how often each sentence counts; None for once.
+      min_sentences: minimum number of sentences in a bucket, for each bucket length of 1, 2, ...
+        tokens. If there are fewer sentences in total, one bucket holds all sentences.
+      weights: the weight of each sentence, or None if all weights are 1.
     """
     sentences = np.concatenate([[0], np.cumsum(np.bincount(lengths, weights)[1:])])
     longest = len(sentences) - 1

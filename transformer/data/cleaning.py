@@ -1,10 +1,10 @@
-"""The rules that a training pair must satisfy, and counts of the pairs that break each rule.
+"""Cleaning rules for training pairs, and counts of the pairs that violate each rule.
 
-Languages are identified by py3langid, a naive Bayes classifier for 130 languages in 4 MB: on short
-sentences it is more accurate, faster and smaller than lingua.
+Languages are identified with py3langid, a 4 MB naive Bayes classifier for 130 languages, which is
+faster and smaller than lingua, and more accurate on short sentences.
 
 Source: Khayrallah and Koehn, "On the Impact of Various Types of Noise on Neural Machine
-Translation" (2018), for the kinds of noise; Lui and Baldwin, "langid.py: An Off-the-shelf Language
+Translation" (2018), for the types of noise; Lui and Baldwin, "langid.py: An Off-the-shelf Language
 Identification Tool" (2012).
 """
 
@@ -22,11 +22,11 @@ from ml_collections import ConfigDict
 
 from transformer.errors import UserError
 
-# Added to both lengths before their ratio is taken: "Ja." may well be "Yes, of course I do."
+# Added to both lengths before their ratio is computed: "Ja." may well be "Yes, of course I do."
 SHORT_SENTENCE = 10
 
-# The faults of a pair and their descriptions, in the order in which they are checked. From "script"
-# on, they depend on other pairs or on tokens; "held_out" covers that of all corpora.
+# Descriptions of the possible faults of a pair, in the order of the checks. "script" and all later
+# faults depend on other pairs or on tokens. "held_out" refers to held-out text of any corpus.
 REASONS = {
     "empty": "with an empty side",
     "too_long": "over config.data.max_characters",
@@ -42,12 +42,12 @@ REASONS = {
     "too_many_tokens": "over config.data.max_tokens",
     "token_ratio": "over config.data.max_token_ratio",
 }
-FAULTS = ("", *REASONS)  # indexed by the fault numbers in arrays; '' marks a pair that is kept
-COPY_LETTERS = 15  # names are often the same in both languages
+FAULTS = ("", *REASONS)  # indexed by the fault numbers in arrays; '' means that a pair is kept
+COPY_LETTERS = 15  # maximum letters of a possible name, which may be the same in both languages
 COPY_WORDS = 4
 COPY_FRACTION = 0.8  # minimum fraction of the longer side's words
-NAME_BYTES = 15  # UTF-8 bytes of one or two names, which may be in another script
-# The first words of the Unicode names of characters; the last entry is any other script.
+NAME_BYTES = 15  # maximum UTF-8 bytes of one or two names, which may be in any script
+# Scripts, as the first word of Unicode character names; the last entry is any other script.
 SCRIPTS = (
     *("", "LATIN", "CYRILLIC", "GREEK", "CJK", "HANGUL", "ARABIC"),
     *("HEBREW", "DEVANAGARI", "BENGALI", "TAMIL", "TELUGU", "KANNADA", "MALAYALAM", "GUJARATI"),
@@ -58,7 +58,7 @@ LETTER_RUN = regex.compile(r"[\p{L}\p{M}]+")  # marks include the vowels of Hind
 NOT_FOLDED = regex.compile(r"[\p{Nd}\p{P}\p{Z}\p{C}\p{Sk}]+")
 DIGITS = re.compile(r"\d{1,18}")
 THOUSANDS = re.compile(r"(?<=\d)[.,'’\u00a0\u202f](?=\d{3}(?!\d))")
-# Differences in years from the Thai, the Persian, and the Japanese and Taiwanese calendars.
+# Year offsets of the Thai, Persian, Japanese and Taiwanese calendars.
 CALENDARS = (543, 621, 622, 1867, 1911, 1925, 1988, 2018)
 # File names, options and identifiers, which stay the same in a translation.
 CODE_WORD = re.compile(r"\S*[-_/\\@=.:<>{}$%+]\w\S*")
@@ -66,21 +66,21 @@ CODE_WORD = re.compile(r"\S*[-_/\\@=.:<>{}$%+]\w\S*")
 
 @dataclasses.dataclass(frozen=True)
 class CleaningRules:
-    """The rules that a training pair must satisfy. No side may be empty in any case.
+    """The rules that a training pair must satisfy. Pairs with an empty side are always dropped.
 
-    The length ratio is the longer side over the shorter one, with ten added to both so that short
-    sentences are kept. It is the smaller of two ratios: in characters, which suits Russian and
-    English, and in UTF-8 bytes, which suits Chinese and English, since a Chinese character of three
-    bytes often stands for a word.
+    The length ratio is the longer length divided by the shorter length, after adding ten to both so
+    that short sentences are kept. The smaller of two such ratios is used: one in characters, which
+    suits Russian and English, and one in UTF-8 bytes, which suits Chinese and English, since a
+    Chinese character of three bytes is often a word.
 
     Args:
       max_characters: maximum length of a side, in Unicode code points.
-      remove_near_duplicates: keep only the first of the pairs that `folded` makes equal.
-      languages: language codes of source and target, in reading order; '' for any.
-      min_language_ratio: minimum probability of a side's language relative to the most probable
-        language, from 0 to 1.
-      min_script_fraction: minimum fraction of a side's sentences that makes a script usual there; a
-        side in unusual scripts is dropped, unless it may be a name. 0 keeps all.
+      remove_near_duplicates: whether to keep only the first of several pairs with equal `folded`.
+      languages: language codes of source and target; '' accepts any language.
+      min_language_ratio: minimum probability of the expected language of a side, as a fraction of
+        the probability of the most probable language.
+      min_script_fraction: minimum fraction of sentences in a script for it to be usual on a side.
+        A pair with unusual scripts is dropped, unless they may be names. 0 keeps all pairs.
     """
 
     max_characters: int
@@ -104,9 +104,9 @@ class CleaningRules:
             )
 
     def fault(self, source: str, target: str) -> str:
-        """Returns the first of `REASONS` that applies to two canonical sides; '' if none does.
+        """Returns the first of `REASONS` that applies to a canonical pair, or '' if none does.
 
-        HTML entities are decoded first.
+        HTML entities are decoded before the checks.
         """
         sides = source, target = unescape(source), unescape(target)
         if not all(sides):
@@ -124,7 +124,7 @@ class CleaningRules:
         if self.match_numbers and numbers_differ(source, target):
             return "numbers"
         for language, text in zip(self.languages, sides, strict=True):
-            if language:  # with few letters, many languages are likely; with none, all
+            if language:  # a text with few letters has many likely languages
                 ranked = dict(_language_identifier().rank(text))
                 if ranked[language] / max(ranked.values()) < self.min_language_ratio:
                     return "language"
@@ -132,16 +132,16 @@ class CleaningRules:
 
 
 def rules_of(settings: ConfigDict) -> CleaningRules:
-    """Returns the rules of `config.data`."""
+    """Returns the cleaning rules in `config.data`."""
     fields = dataclasses.fields(CleaningRules)
     values: dict[str, Any] = {field.name: getattr(settings, field.name) for field in fields}
     return CleaningRules(**{**values, "languages": tuple(settings.languages)})
 
 
 class CleaningReport(NamedTuple):
-    """The number of pairs by first fault, from `REASONS`; '' counts the pairs that are kept.
+    """Pair counts, keyed by the first fault of a pair, or by '' for pairs that are kept.
 
-    Its text form is one line.
+    The string form of a report is a one-line summary.
     """
 
     counts: Mapping[str, int]
@@ -158,12 +158,12 @@ class CleaningReport(NamedTuple):
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Number of dropped pairs by reason, without reasons that did not occur."""
+        """Number of dropped pairs for each reason that occurred."""
         counts = {reason: self.counts.get(fault, 0) for fault, reason in REASONS.items()}
         return {reason: count for reason, count in counts.items() if count}
 
     def without(self, **dropped: int) -> "CleaningReport":
-        """Returns the report after more pairs were dropped, given their number by fault."""
+        """Returns a report with more dropped pairs; `dropped` has their number for each fault."""
         rest = self.kept - sum(dropped.values())
         return self._replace(counts={**self.counts, **dropped, "": rest})
 
@@ -174,7 +174,7 @@ class CleaningReport(NamedTuple):
 
 
 def check_kept(report: CleaningReport) -> None:
-    """Raises UserError, with all counts, if cleaning left nothing to train on."""
+    """Raises UserError with all counts if cleaning dropped every pair."""
     if not report.kept:
         raise UserError(
             f"no training text is left: {report}; raise the limits named here, or see whether "
@@ -182,17 +182,17 @@ def check_kept(report: CleaningReport) -> None:
         )
 
 
-# -- signs that a pair is not a sentence and its translation
+# -- checks for pairs that are not translations
 
 
 def is_copied(source: str, target: str) -> bool:
     """Returns whether the target repeats all or most words of the source, ignoring case.
 
-    Texts of up to `COPY_LETTERS` letters do not count as copies. If the letters differ, file names,
-    options and the like are not counted as words.
+    Texts of up to `COPY_LETTERS` letters do not count as copies. Unless all letters are equal, file
+    names, options and identifiers are not counted as words.
     """
     texts = source.casefold(), target.casefold()
-    if texts[0] != texts[1]:  # a fast exit for most pairs, which have few words in common
+    if texts[0] != texts[1]:  # early exit for most pairs, which have few words in common
         sets = [set(text.split()) for text in texts]
         if 2 * len(sets[0] & sets[1]) < min(map(len, sets)):
             return False
@@ -210,10 +210,10 @@ def is_copied(source: str, target: str) -> bool:
 
 
 def numbers_differ(source: str, target: str) -> bool:
-    """Returns whether each side has a number of at least 10 that contradicts the other side.
+    """Returns whether each side has a number of at least 10 that the other side does not have.
 
-    Order, separators, trailing zeros and the script of the digits are ignored, and so are different
-    names of hours and centuries: 10,000 is 1万, and 5 pm is 17:00.
+    Order, separators, trailing zeros and the script of digits are ignored, and different notations
+    of hours and centuries are equal. For example, 10,000 equals 1万, and 5 pm equals 17:00.
     """
     sides = [[*map(int, DIGITS.findall(THOUSANDS.sub("", text)))] for text in (source, target)]
     first, second = (sorted("".join(map(str, numbers)).replace("0", "")) for numbers in sides)
@@ -235,19 +235,19 @@ def _may_be_same_number(a: int, b: int) -> bool:
 
 
 def is_mojibake(text: str) -> bool:
-    """Returns whether a text was decoded with a wrong encoding ("Ã¼" for "ü") or lost characters.
+    """Returns whether a text was decoded wrongly ("Ã¼" for "ü") or has lost characters.
 
     Source: ftfy (Speer 2019), whose heuristics have few false positives.
     """
     if text.isascii():
         return False
-    from ftfy.badness import is_bad  # not needed when a model is used
+    from ftfy.badness import is_bad  # not needed for inference
 
     return "\ufffd" in text or is_bad(text)
 
 
 def scripts_of(text: str, name_bytes: int = NAME_BYTES) -> tuple[str, str]:
-    """Returns the two scripts with the most letters; '' for none, or if the text may be a name."""
+    """Returns the two most frequent scripts, or '' if there are fewer or the text may be a name."""
     if len("".join(LETTER_RUN.findall(text)).encode()) <= name_bytes:
         return "", ""
     if text.isascii():
@@ -268,12 +268,12 @@ def _script_of(character: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Returns the text that near-duplicates share: without case, digits, punctuation, blanks."""
+    """Returns a text without case, digits, punctuation and spaces, to find near-duplicates."""
     return NOT_FOLDED.sub("", unicodedata.normalize("NFC", text.casefold()))
 
 
 @functools.cache
 def _language_identifier() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # takes a fifth of a second
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # takes 0.2 s to import
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -1,6 +1,6 @@
-"""Several parallel corpora, `data.corpora`: their settings, and the tags before their sources.
+"""Settings and source tags for training on several parallel corpora (`data.corpora`).
 
-A tag names the corpus of a sentence, or the language to translate it into.
+A tag before a source sentence indicates the corpus or the target language.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from transformer.data.characters import canonicalize
 from transformer.data.tokenizer import RESERVED
 from transformer.errors import UserError
 
-# The keys of a corpus that are not keys of `config.data`, with their defaults.
+# The corpus keys that are not in `config.data`, with their default values.
 OWN = {"name": "", "weight": 1.0, "source_tag": "", "reverse": False}
 NAME = re.compile(r"[a-z0-9_-]+")
 ENDING = re.compile(r"(?:.*\.)?([a-z]{2,3})")  # language code in train.de or translation.de
@@ -29,10 +29,10 @@ class CorpusSettings(NamedTuple):
     """The settings of one corpus.
 
     Attributes:
-      weight: see `mix`.
-      tag: tokens before each source sentence, separated by blanks; '' for none.
+      weight: sampling weight; see `mix`.
+      tag: space-separated tokens that precede each source sentence, or '' for no tag.
       reverse: whether source and target are swapped.
-      data: `config.data` with the keys that this corpus changes, without `corpora`.
+      data: `config.data` with the values that this corpus overrides, and without `corpora`.
     """
 
     name: str
@@ -43,7 +43,7 @@ class CorpusSettings(NamedTuple):
 
 
 def corpora_of(data: ConfigDict) -> list[CorpusSettings]:
-    """Returns the corpora of `config.data`, checked; an empty list if it names none."""
+    """Returns the validated corpora in `config.data`, or an empty list if there are none."""
     corpora: list[CorpusSettings] = []
     for number, values in enumerate(data.corpora):
         place = f"config.data.corpora[{number}]"
@@ -60,12 +60,12 @@ def corpora_of(data: ConfigDict) -> list[CorpusSettings]:
 
 
 def texts_of(data: ConfigDict) -> list[ConfigDict]:
-    """Returns the settings of each corpus, or `config.data` alone if it names no corpora."""
+    """Returns the data settings of each corpus, or [config.data] if there are no corpora."""
     return [corpus.data for corpus in corpora_of(data)] or [data]
 
 
 def languages_of(data: ConfigDict) -> tuple[str, str]:
-    """Returns the codes of source and target language; '' for one that `config.data` lacks."""
+    """Returns the source and target language codes; '' means that a language is unknown."""
     files, fields = (data.train_source, data.train_target), (data.source_field, data.target_field)
     names = {"files": files if data.train_target else fields, "tfds": data.tfds_fields}
     if data.source not in names or data.corpora:
@@ -78,7 +78,7 @@ def languages_of(data: ConfigDict) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def naming(corpus: CorpusSettings) -> Iterator[None]:
-    """Prefixes an error in the text of a corpus with the name of the corpus."""
+    """Adds the corpus name to errors in the data of a corpus."""
     try:
         yield
     except UserError as error:
@@ -86,12 +86,12 @@ def naming(corpus: CorpusSettings) -> Iterator[None]:
 
 
 def part_name(split: str, corpus: str) -> str:
-    """Returns the name of the part of a split that comes from one of several corpora."""
+    """Returns the name of a per-corpus subset of a split."""
     return f"{split}_{corpus}"
 
 
 def parts_of(data: ConfigDict, split: str) -> list[str]:
-    """Returns the names of the parts of a split; only the split itself if there are no corpora."""
+    """Returns the names of a split's per-corpus subsets, or [split] if there are no corpora."""
     return [part_name(split, corpus.name) for corpus in corpora_of(data)] or [split]
 
 
@@ -120,17 +120,17 @@ def _read_corpus(values: Mapping[str, Any], data: ConfigDict, place: str) -> Cor
 
 
 def tags_of(data: ConfigDict) -> tuple[str, ...]:
-    """Returns the distinct tags of the corpora of `config.data`; '' for a corpus without a tag."""
+    """Returns the distinct corpus tags in `config.data`; '' stands for a corpus without a tag."""
     return tuple(dict.fromkeys(corpus.tag for corpus in corpora_of(data)))
 
 
 def symbols_of(data: ConfigDict) -> tuple[str, ...]:
-    """Returns the symbols in all tags, each of which is one token."""
+    """Returns the distinct symbols in all tags, each of which becomes one token."""
     return tuple(dict.fromkeys(piece for tag in tags_of(data) for piece in tag.split()))
 
 
 class Tagger:
-    """Checks the tags of sentences, or adds a given one; None if each sentence has its own."""
+    """Adds the tag `given` to sentences, or checks their existing tags if `given` is None."""
 
     def __init__(self, data: ConfigDict, given: str | None):
         self.tags = tags_of(data)
@@ -145,7 +145,7 @@ class Tagger:
             raise UserError(f"source_tag={given} is unknown: choose one of {_tag_list(self.tags)}")
 
     def __call__(self, text: str, place: str) -> str:
-        """Returns a sentence with its tag, or '' if it consists of a tag only."""
+        """Returns the tagged sentence, or '' if there is no text after the tag."""
         if not self.pieces or not canonicalize(text):
             return text
         text = f"{self.given} {text}" if self.given else text
@@ -157,7 +157,7 @@ class Tagger:
         return text if canonicalize(rest) else ""
 
     def split(self, text: str) -> tuple[str, str]:
-        """Returns the tag at the start of a sentence, '' for none, and the rest of it."""
+        """Splits a sentence into its initial tag, which may be '', and the remaining text."""
         end = 0
         for word in re.finditer(r"\s*(\S+)", text) if self.pieces else ():
             if word[1] not in self.pieces:

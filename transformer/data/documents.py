@@ -1,8 +1,8 @@
-"""Documents for language models: their sources, tokens, and batches.
+"""Documents for language models: sources, tokens, and batches.
 
-A document is text that stands by itself: a line, a paragraph, or a whole file. Every source returns
-its splits as iterables that can be read repeatedly. Training reads rows cut from the stream of all
-documents; evaluation reads each document once, from its start.
+A document is self-contained text: a line, a paragraph, or a whole file. Every source returns its
+splits as iterables that can be read repeatedly. Training uses windows of the concatenated token
+stream; evaluation reads each document once, from its start.
 """
 
 import dataclasses
@@ -65,16 +65,16 @@ Splits = Mapping[str, Iterable[str]]
 
 
 def open_documents(settings: ConfigDict) -> Splits:
-    """Returns the documents of each split of the corpus that `config.data` describes."""
+    """Returns the documents in each split of the corpus configured in `config.data`."""
     return choose_source(settings, REGISTRY)(settings)
 
 
 def _file_documents(settings: ConfigDict) -> Splits:
-    """Returns the documents of the files that the settings name.
+    """Returns the documents in the configured files.
 
-    A split without a file is cut off the end of the training text: first `validation_fraction` and
-    then `test_fraction` of all characters if a document is a whole file, else of all documents.
-    A fraction of zero leaves the split out.
+    A split without a file is taken from the end of the training text, validation before test.
+    `validation_fraction` and `test_fraction` are fractions of all characters if a document is a
+    whole file, and of all documents otherwise. A split with fraction zero is omitted.
     """
     named = {
         split: text_file(locate(settings, f"{split}_source"), settings)
@@ -89,7 +89,7 @@ def _file_documents(settings: ConfigDict) -> Splits:
 
 
 def _cut_splits(text: "TextFile", fractions: Mapping[str, float]) -> Splits:
-    """Returns "train" and the splits cut off its end; the documents of these are in memory."""
+    """Returns the training split, and the splits from the end of `text`, which are in memory."""
     whole = next(iter(text), "") if text.documents == "file" else None
     count = sum(1 for _ in text) if whole is None else len(whole)
     end = 1.0 - sum(fractions.values())
@@ -113,15 +113,15 @@ def _cut_splits(text: "TextFile", fractions: Mapping[str, float]) -> Splits:
 
 @dataclasses.dataclass(frozen=True)
 class TextFile:
-    """The documents of a file, which each iteration reads from the start.
+    """The documents of a file; each iteration reads the file from the start.
 
-    Lines and paragraphs come without the blank lines around them; a file comes unchanged. The text
-    of a row is treated as a line, but it may have paragraphs, and always ends one.
+    Blank lines between lines or paragraphs are dropped, but a whole-file document is unchanged. The
+    text of a table row is treated as one line, or as one or more complete paragraphs.
     """
 
     path: Path
     documents: str
-    rows: TableFile[str] | None  # for a data file with rows
+    rows: TableFile[str] | None  # None for a plain text file
 
     def __iter__(self) -> Iterator[str]:
         lines: Iterable[str] = read_lines(self.path, True) if self.rows is None else self.rows
@@ -140,14 +140,14 @@ class TextFile:
 
 
 def text_file(path: Path, settings: ConfigDict) -> TextFile:
-    """Returns the documents of a file, split as `config.data` says (unit, or field of rows)."""
+    """Returns the documents of a file, with the document unit and text field in `config.data`."""
     has_rows = format_of(path, any_text=True) in FORMATS
     rows = TableFile(path, settings, ("text_field",), text_value) if has_rows else None
     return TextFile(path, settings.documents, rows)
 
 
 def _source_sentences(settings: ConfigDict) -> Splits:
-    """Returns the source sentences of a corpus of sentence pairs."""
+    """Returns the source sentences of a parallel corpus."""
     pairs = sources.open_source(settings)
     return {split: [pair.source for pair in pairs[split]] for split in SPLITS}
 
@@ -165,11 +165,11 @@ REGISTRY: dict[str, Callable[[Any], Splits]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Documents(Encoded):
-    """Encoded documents; each ends with end-of-sentence, except running text.
+    """Encoded documents, each followed by end-of-sentence unless `whole` is true.
 
     Attributes:
-      whole: whether this is running text: one document without a meaningful start and end.
-      digest: digest of the documents, 8 hexadecimal digits.
+      whole: whether the text is one document without a meaningful start and end.
+      digest: digest of the documents, as 8 hexadecimal digits.
     """
 
     whole: bool = False
@@ -177,27 +177,27 @@ class Documents(Encoded):
 
     @property
     def documents(self) -> int:
-        """The number of documents."""
+        """Number of documents."""
         return len(self.store)
 
     @property
     def words(self) -> int:
-        """Number of words in the text before it was encoded, see `count_words`."""
+        """Number of words in the raw text; see `count_words`."""
         return self.notes.get("words", 0)
 
     @property
     def bytes(self) -> int:
-        """Number of UTF-8 bytes of the text."""
+        """Number of UTF-8 bytes in the raw text."""
         return self.notes.get("bytes", 0)
 
     @property
     def ends(self) -> int:
-        """Number of predicted document ends."""
+        """Number of document ends that the model must predict."""
         return 0 if self.whole else self.documents
 
 
 def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Documents:
-    """Returns documents, which can be read repeatedly, as tokens."""
+    """Encodes `documents`, which must support repeated iteration."""
     encoded = encode(_chunks(documents, whole, tokenizer))
     return Documents(**vars(encoded), whole=whole, digest=_text_fingerprint(documents)[0][:8])
 
@@ -205,7 +205,7 @@ def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> 
 def _chunks(documents: Iterable[str], whole: bool, tokenizer: Tokenizer) -> Iterator[EncodedPart]:
     end = [] if whole else [EOS_ID]
     for chunk in batched(documents, ENCODE_AT_ONCE):
-        # Encodes line by line, since sentencepiece is slow on one long text.
+        # Encodes line by line, since sentencepiece is slow on long texts.
         ids = iter(tokenizer.encode(list(_lines_of_documents(chunk))))
         counts = [len(text.splitlines()) for text in chunk]
         tokens = [[*itertools.chain(*itertools.islice(ids, n)), *end] for n in counts]
@@ -214,7 +214,7 @@ def _chunks(documents: Iterable[str], whole: bool, tokenizer: Tokenizer) -> Iter
 
 
 def count_words(text: str) -> int:
-    """Returns the number of words between spaces; each `UNSPACED_CHARACTER` begins a word."""
+    """Counts words separated by whitespace; each `UNSPACED_CHARACTER` starts a new word."""
     return len(UNSPACED_CHARACTER.sub(r" \g<0>", text).split())
 
 
@@ -224,7 +224,7 @@ def _lines_of_documents(documents: Iterable[str]) -> Iterator[str]:
 
 
 def _text_fingerprint(documents: Iterable[str]) -> tuple[str, int]:
-    """Returns a digest of documents, and their number of lines."""
+    """Returns a digest of the documents and the number of lines."""
     digest, lines = hashlib.sha256(), 0
     for text in documents:
         digest.update(f"{len(text)} {text}".encode())
@@ -239,7 +239,7 @@ def prepare_text(
     folder: Path | None = None,
     initial: Path | None = None,
 ) -> tuple[Documents, Tokenizer]:
-    """Returns the encoded training text and its tokenizer, see `make_tokenizer`."""
+    """Returns the encoded training text and its tokenizer; see `make_tokenizer`."""
     (content, count), whole = _text_fingerprint(documents), data.documents == "file"
     lines = Restartable(lambda: _lines_of_documents(documents))
     tokenizer = make_tokenizer(
@@ -260,11 +260,11 @@ def prepare_text(
 
 
 class TextBatch(NamedTuple):
-    """B rows of L tokens, each with one document or several.
+    """A batch of B sequences of L tokens, each with one or more documents.
 
-    The model reads `tokens` and predicts `labels`, the same shifted left by one. A document starts
-    with begin-of-sentence in `tokens` and ends with end-of-sentence in `labels`. `segments` numbers
-    the documents of a row from one; all fields are 0 at padding.
+    The model reads `tokens` and predicts `labels`, which are `tokens` shifted left by one. A
+    document starts with begin-of-sentence in `tokens` and ends with end-of-sentence in `labels`.
+    `segments` numbers the documents in a sequence from one. All fields are 0 at padding positions.
     """
 
     tokens: Int[np.ndarray, "B L"]
@@ -275,11 +275,11 @@ class TextBatch(NamedTuple):
 class TextPlan(Plan[TextBatch]):
     """All training batches: batch i is a function of (seed, i) alone.
 
-    The documents are concatenated to one stream of tokens. Each epoch cuts it into rows of
-    `context` tokens with a new offset, so that no position of the text is always the first of its
-    row, and shuffles the rows. They are spread evenly over an epoch's batches of at most `rows`,
-    so each has at most one row of padding. A document that is cut continues in another row without
-    the preceding text. For `each_position` see `spread_positions`.
+    The documents are concatenated into one token stream. Each epoch cuts this stream into windows
+    of `context` tokens from a new offset, so that no token is always the first of its window, and
+    shuffles the windows. The windows are spread evenly over batches of at most `rows` sequences, so
+    each batch has at most one padding row. The rest of a cut document is in another window, without
+    the preceding text as context. For `each_position`, see `spread_positions`.
     """
 
     def __init__(
@@ -295,7 +295,7 @@ class TextPlan(Plan[TextBatch]):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The number of rows of a batch and of tokens in a row."""
+        """The shape of a batch: the number of sequences, and the number of tokens per sequence."""
         return self.rows * (self.context if self.each_position else 1), self.context
 
     def __getitem__(self, i: int) -> TextBatch:
@@ -313,10 +313,10 @@ class TextPlan(Plan[TextBatch]):
 
 
 def spread_positions(batch: TextBatch) -> TextBatch:
-    """Returns L rows for each row: row l ends after position l, and only its last label counts.
+    """Expands each sequence into its L prefixes, and keeps only the last label of each prefix.
 
-    A model without a look-ahead mask would need these rows; a masked model makes all predictions at
-    once, for an L-th of the cost.
+    A model without a causal mask would need these prefixes. With a causal mask, a model makes all
+    predictions at once, at 1/L of the cost.
     """
     length = batch.tokens.shape[1]
     places, last = np.arange(length), np.arange(length)[:, None]
@@ -327,7 +327,7 @@ def spread_positions(batch: TextBatch) -> TextBatch:
 
 
 def read_rows(text: Documents, starts: list[int], rows: int, context: int) -> TextBatch:
-    """Returns rows of `context` tokens, cut from the stream of all documents at these starts."""
+    """Returns windows of `context` tokens from the token stream, beginning at `starts`."""
     places = np.array(starts, np.int64)[:, None] + np.arange(context)
     tokens, offsets = text.store.tokens, text.store.offsets
     labels = tokens[places]
@@ -340,10 +340,10 @@ def read_rows(text: Documents, starts: list[int], rows: int, context: int) -> Te
 
 
 def pack_rows(text: Documents, rows: int, context: int) -> Iterator[TextBatch]:
-    """Yields the whole text once, in order; each document is read from its start.
+    """Yields batches that contain each document once, in order, from its start.
 
-    Documents share a row if they fit into it together; a document longer than a row continues in
-    the next one. The last batch is padded.
+    Several documents are packed into one sequence if they fit. A document that is longer than a
+    sequence continues in the next sequence. The last batch is padded.
     """
     open_rows: list[list[tuple[int, int]]] = []
     room = 0
@@ -361,7 +361,7 @@ def pack_rows(text: Documents, rows: int, context: int) -> Iterator[TextBatch]:
 
 
 def cut_chunks(text: Documents, context: int) -> Iterator[tuple[int, int]]:
-    """Yields (first token, end) of each document, or of its parts of up to `context` tokens."""
+    """Cuts documents into chunks of up to `context` tokens; yields their (start, end) offsets."""
     for start, end in itertools.pairwise(text.store.offsets.tolist()):
         for first in range(start, end, context):
             yield first, min(first + context, end)
@@ -370,7 +370,7 @@ def cut_chunks(text: Documents, context: int) -> Iterator[tuple[int, int]]:
 def pack_chunks(
     text: Documents, chunks: list[list[tuple[int, int]]], rows: int, context: int
 ) -> TextBatch:
-    """Returns the batch whose rows hold these chunks; see `cut_chunks`, `pack_rows`."""
+    """Returns a batch with one sequence per list of chunks; see `cut_chunks` and `pack_rows`."""
     batch = TextBatch(*np.full((3, rows, context), PAD_ID, np.int32))
     tokens, starts = text.store.tokens, text.store.offsets
     for row, of_row in enumerate(chunks):

@@ -1,7 +1,7 @@
-"""From training text to tokens, in the same way for every kind of text.
+"""Tokenisation of training text: sentence pairs, documents, and labelled texts.
 
-A kind of text provides lines for `make_tokenizer`, and yields its texts as parts for
-`encode_training_text`. Held-out text is encoded by `encode` alone.
+The module for each of these types of text provides the lines for `make_tokenizer` and the encoded
+parts for `encode_training_text`. Held-out text is encoded with `encode` alone.
 """
 
 import collections
@@ -24,7 +24,7 @@ from transformer.errors import RunError
 
 Item = TypeVar("Item")
 
-TOKENIZER = "tokenizer.model"  # the file in a run's folder
+TOKENIZER = "tokenizer.model"  # file name in a run's folder
 MORE_CHARACTERS = (
     "raise config.tokenizer.vocab_size or config.tokenizer.character_coverage, or set "
     "config.tokenizer.byte_fallback=True with bpe or unigram"
@@ -32,13 +32,13 @@ MORE_CHARACTERS = (
 
 
 class EncodedPart(NamedTuple):
-    """A part of a text.
+    """An encoded part of a corpus.
 
     Attributes:
-      sides: the tokens of the texts, by name of the side.
-      numbers: one number per text, by name.
-      counts: other counts, by name.
-      texts: the raw texts of each side, if they are saved with the tokens.
+      sides: the token ids of each text, keyed by side.
+      numbers: lists with one integer per text, keyed by name.
+      counts: other counts, keyed by name.
+      texts: the raw texts, keyed by side, if they are saved with the tokens.
     """
 
     sides: Mapping[str, Sequence[list[int]]]
@@ -49,13 +49,13 @@ class EncodedPart(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """Text as tokens.
+    """A tokenised corpus.
 
     Attributes:
-      arrays: the tokens and offsets of each side, and the numbers of the parts.
-      notes: JSON data: the number of tokens on all sides, the number of unknown ones, and the sums
-        of the counts.
-      arrays_digest: digest of all arrays, if they come from the cache.
+      arrays: the tokens and offsets of each side, and the `numbers` of all parts, keyed by name.
+      notes: JSON data with the number of tokens on all sides, the number of unknown tokens, and
+        the sums of the `counts` of all parts.
+      arrays_digest: digest of all arrays, or '' if they do not come from the cache.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -64,12 +64,12 @@ class Encoded:
 
     @property
     def unknown(self) -> int:
-        """Number of tokens that are not in the vocabulary."""
+        """Number of unknown tokens."""
         return self.notes["unknown"]
 
     @property
     def unknown_fraction(self) -> float:
-        """Fraction of the tokens that are not in the vocabulary."""
+        """Fraction of tokens that are unknown (out-of-vocabulary rate)."""
         return self.unknown / max(1, self.notes["tokens"])
 
     def side(self, name: str) -> TokenStore:
@@ -78,7 +78,7 @@ class Encoded:
 
     @property
     def store(self) -> TokenStore:
-        """The encoded texts, if their only side is "tokens"."""
+        """The encoded texts of a corpus that has only the side "tokens"."""
         return self.side("tokens")
 
     def text(self, name: str) -> TextStore:
@@ -88,7 +88,7 @@ class Encoded:
 
 @dataclasses.dataclass(frozen=True)
 class Restartable(Generic[Item]):
-    """An iterable over the items of `read()`, which is called again for each iteration."""
+    """An iterable that calls `read()` again for each iteration."""
 
     read: Callable[[], Iterable[Item]]
 
@@ -97,14 +97,14 @@ class Restartable(Generic[Item]):
 
 
 def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yields lists of `size` items; the last one may be shorter."""
+    """Yields lists of `size` items; the last list may be shorter."""
     items = iter(items)
     while batch := list(itertools.islice(items, size)):
         yield batch
 
 
 def cache_folder(data: ConfigDict) -> Path:
-    """Returns the folder for tokenizers and encoded text that `config.data` names."""
+    """Returns the cache folder for tokenizers and encoded text."""
     return Path(data.cache_dir or "~/.cache/transformer").expanduser()
 
 
@@ -121,13 +121,13 @@ def make_tokenizer(
     symbols: Sequence[str] = (),
     **others: Any,
 ) -> Tokenizer:
-    """Returns the tokenizer of a training text, from a model file or from `train_tokenizer`.
+    """Returns a tokenizer for training text, imported from a model file or trained on the text.
 
     Args:
-      folder, initial: of this run, and of the run whose tokenizer is kept or extended, if any.
-      file: the file name in that folder; two sides may share one file, `TOKENIZER`.
-      model: the tokenizer model; by default that of the settings.
-      symbols: strings that are always one token, in addition to those of the settings.
+      folder, initial: folders of this run, and of a run whose tokenizer is kept or extended.
+      file: file name of the tokenizer in these folders, or `TOKENIZER` if this file is missing.
+      model: path of a tokenizer model; by default `settings.model`.
+      symbols: strings that are always one token, in addition to `settings.symbols`.
     """
     settings, model = with_symbols(settings, symbols), settings.model if model is None else model
     files = (path and path / file for path in (folder, initial))
@@ -146,12 +146,12 @@ def encode(
     folder: Path | None = None,
     with_texts: bool = False,
 ) -> Encoded:
-    """Returns all parts of a text, with a count of their unknown tokens.
+    """Concatenates the parts of a corpus, and counts all tokens and unknown tokens.
 
     Args:
       sides: the names of the sides.
-      folder: where tokens of a large text are written, so that they need no memory.
-      with_texts: whether the arrays include the raw texts, see `Encoded.text`.
+      folder: folder for the tokens of a large corpus, or None to hold the tokens in memory.
+      with_texts: whether the arrays include the raw texts; see `Encoded.text`.
     """
     numbers: dict[str, list[int]] = collections.defaultdict(list)
     counts = collections.Counter(tokens=0, unknown=0)
@@ -184,11 +184,11 @@ def encode_training_text(
     initial: Path | None = None,
     with_texts: bool = False,
 ) -> Encoded:
-    """Returns the result of `encode`, possibly from the cache.
+    """Returns the result of `encode`, from the cache if possible.
 
     Args:
-      key: everything that the encoded text depends on except the tokenizers.
-      initial: folder of another run, whose tokenizers are kept or extended.
+      key: cache key: all values that the encoded text depends on, except for the tokenizers.
+      initial: folder of an earlier run whose tokenizers are kept or extended, or None.
     """
     digests = (tokenizer.digest for tokenizer in tokenizers.values())
     described = " ".join([CHARACTER_RULE, *map(str, (*key, with_texts)), *digests])

@@ -1,10 +1,10 @@
-"""Held-out text: splits taken from a training text, and their files in a run's folder.
+"""Held-out text: splits taken from the training data, and the files of splits in a run's folder.
 
-A split without a file of its own is held out of the training text. A run keeps all its held-out
-text, so that scoring does not need the corpus: `held_out/<split>.jsonl` has an object per line,
-in UTF-8: {"source", "target"} of a pair, with "links" if the gold word links are known; {"text",
-"label"} of a labelled text, with "kind" if it has one; {"text"} of a document. Pictures are in
-`<split>.npy`, bytes [N, S, S, C], and their items refer to them by number, see `LabelledPicture`.
+A split without its own file is held out of the training data. All held-out text is saved with the
+run, so that scoring does not need the corpus. `held_out/<split>.jsonl` has one UTF-8 JSON object
+per line: {"source", "target"} for a pair, with "links" if it has a gold word alignment; {"text",
+"label"} for a labelled text, with "kind" if it is known; {"text"} for a document. `<split>.npy` has
+the images as bytes, [N, S, S, C]; items refer to images by index (see `LabelledPicture`).
 """
 
 import hashlib
@@ -26,12 +26,12 @@ from transformer.errors import UserError
 from transformer.files import Each, read_file, read_json, read_json_lines, write_bytes, write_json
 
 HELD_OUT_FOLDER = "held_out"
-DIGESTS = "digests.json"  # digests of the held-out files, by name
-PIXELS = ".npy"  # suffix of files of pictures
+DIGESTS = "digests.json"  # digests of the held-out files, keyed by file name
+PIXELS = ".npy"  # suffix of image files
 HELD_OUT = ("validation", "test", "length_generalization")
-PART = "test_"  # prefix of the part of the test set that comes from one of several corpora
+PART = "test_"  # prefix of a per-corpus subset of the test set
 COPY_PREFIX = "test."  # prefix of a perturbed copy of the test set
-MAX_PIXELS = 2**34  # maximum bytes of the pictures of a split
+MAX_PIXELS = 2**34  # maximum size of a split's images in bytes
 FIX = "it has the text that the run is scored on; restore the original, or train again"
 PAIR = {"source": str, "target": str, "links?": [[int]]}
 LABELLED = {"text": str, "label": str, "kind?": str}
@@ -45,20 +45,20 @@ PICTURE = {
     "boxes": [[int]],
 }
 
-Numbers = Int[np.ndarray, "usable"]  # item numbers, from zero
+Numbers = Int[np.ndarray, "usable"]  # item indices, from zero
 Ranks = UInt64[np.ndarray, "items"]
-Groups = dict[str, list[int]]  # item numbers by split
+Groups = dict[str, list[int]]  # item indices, keyed by split
 
 
 class TooFewError(UserError):
-    """A text has fewer items than should be held out."""
+    """Raised if a corpus has too few items to hold out."""
 
 
 # -- choice of held-out items
 
 
 def splits_held_out(settings: ConfigDict) -> list[str]:
-    """Returns the splits without files of their own, which are held out of the training text."""
+    """Returns the splits without their own files, which are held out of the training data."""
     if settings.source != "files":
         return []
     return [split for split in CORPUS_SPLITS[1:] if not getattr(settings, f"{split}_source")]
@@ -71,10 +71,10 @@ def hold_out(
     settings: ConfigDict,
     key: Callable[[Any], str],
 ) -> dict[str, Iterable[Any]]:
-    """Returns the training text and the splits held out of it, see `choose`.
+    """Returns the training split and the splits held out of it; see `choose`.
 
-    An item whose key is held out is in no training text, for any `holdout`; an item with an empty
-    key is not used. The text is read twice, and again by each iteration of the training split.
+    Training items with the key of a held-out item are removed, for any `holdout`. Items with an
+    empty key are not held out. `text` is read twice, and again in each iteration over "train".
     """
     items = np.fromiter(
         ((bool(name), rank(name, settings.seed)) for name in map(key, text)),
@@ -87,7 +87,7 @@ def hold_out(
 
 
 def take(text: Iterable[Any], numbers: Mapping[str, Collection[int]]) -> dict[str, list[Any]]:
-    """Returns the items with the given numbers, from zero, by split."""
+    """Returns the items with the given indices, from zero, for each split."""
     split_of = {number: split for split, own in numbers.items() for number in own}
     items = {split: [] for split in numbers}
     for number, item in enumerate(text) if split_of else ():
@@ -97,7 +97,7 @@ def take(text: Iterable[Any], numbers: Mapping[str, Collection[int]]) -> dict[st
 
 
 class Without:
-    """The items of a text except those with the given numbers, from zero."""
+    """All items of a corpus except for the items with the indices `gone`, from zero."""
 
     def __init__(self, text: Iterable, gone: Int[np.ndarray, "gone"]):
         self._text, self._gone = text, frozenset(gone.tolist())
@@ -113,20 +113,20 @@ def choose(
     sizes: Mapping[str, int],
     settings: ConfigDict,
 ) -> Groups:
-    """Returns the numbers of the items to hold out, from zero and ascending, by split.
+    """Returns the ascending indices, from zero, of the items to hold out for each split.
 
-    With "end", the last usable items are taken, the splits in the order of `sizes`.
+    If `holdout` is "end", the last usable items are assigned to splits in the order of `sizes`.
 
-    With "hash", the keys with the smallest hashes are taken until the splits are full, so the
-    choice depends only on the seed and the key, not on the position. All items of a key go to the
-    same split, so no key is in two splits. If a key has more items than fit, it stays in the
-    training text; hence a split has at most, and nearly always exactly, its size.
+    With "hash", the keys with the smallest hashes are held out until the splits are full. So the
+    choice depends only on the seed and the key, not on the position. All items with the same key go
+    to the same split. If a key has too many items for any split, the items stay in the training
+    data. So a split never exceeds its size, and nearly always reaches it.
 
     Args:
-      source: path of the text.
-      ranks: hash of the key of each item, see `rank`.
+      source: path of the corpus, for error messages.
+      ranks: hash of each item's key; see `rank`.
       usable: whether each item may be held out.
-      sizes: number of items of each split.
+      sizes: number of items to hold out for each split.
     """
     check_not_empty(source, len(ranks))
     numbers, wanted = np.flatnonzero(usable), sum(sizes.values())
@@ -143,7 +143,7 @@ def choose(
 
 
 def check_not_empty(source: Path, count: int) -> None:
-    """Raises UserError if a text has no items."""
+    """Raises UserError if a corpus has no items."""
     if not count:
         raise UserError(f"{source} has no lines: name a file with sentences")
 
@@ -151,7 +151,7 @@ def check_not_empty(source: Path, count: int) -> None:
 def _choose_by_hash(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> Groups:
     keys, counts = np.unique(ranks[numbers], return_counts=True)
     room, owners = dict(sizes), {split: [] for split in sizes}
-    wanted = sum(sizes.values())  # keys are enough, since each has at least one item
+    wanted = sum(sizes.values())  # enough keys, since each key has at least one item
     for key, count in zip(keys[:wanted].tolist(), counts[:wanted].tolist(), strict=True):
         split = next((split for split in room if count <= room[split]), None)
         if split:
@@ -169,11 +169,11 @@ def _take_from_end(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> 
     return {split: list(itertools.islice(last, size)) for split, size in sizes.items()}
 
 
-STRATEGIES = {"hash": _choose_by_hash, "end": _take_from_end}  # by value of `data.holdout`
+STRATEGIES = {"hash": _choose_by_hash, "end": _take_from_end}  # keyed by `data.holdout`
 
 
 def rank(name: str, seed: int) -> int:
-    """Returns a hash of a key; it depends on the seed."""
+    """Returns a 64-bit hash of a key, with the given seed."""
     digest = hashlib.blake2b(name.encode(), digest_size=8, key=str(seed).encode()).digest()
     return int.from_bytes(digest, "big")
 
@@ -186,12 +186,12 @@ def save(
     texts: Mapping[str, Iterable[Pair | Labelled | LabelledPicture | str]],
     pixels: Mapping[str, UInt8[np.ndarray, "N S S C"]] = MappingProxyType({}),
 ) -> None:
-    """Saves the held-out text of a run in its folder, by the names of `HELD_OUT`, once.
+    """Saves the held-out text of each split in a run's folder, unless it is already saved.
 
-    Refuses text that differs from the saved text: scores before and after are not comparable then.
+    Raises UserError if different text is already saved: the scores would not be comparable.
 
     Args:
-      pixels: the pictures of each split, if the items refer to pictures.
+      pixels: the images of each split, if the items refer to images.
     """
     (folder / HELD_OUT_FOLDER).mkdir(parents=True, exist_ok=True)
     contents = {}
@@ -210,7 +210,7 @@ def save(
                 f"{path} is not the text of this config: restore the original text or pictures, or "
                 "use another folder"
             )
-    # Digests come last: after a kill, all files are written again.
+    # Digests are written last, when all other files are complete.
     digests = {path.name: hashlib.sha256(x).hexdigest() for path, x in contents.items()}
     write_json(folder / HELD_OUT_FOLDER / DIGESTS, digests)
 
@@ -228,7 +228,7 @@ def _record_of(item: Pair | Labelled | LabelledPicture | str) -> dict[str, Any]:
 
 
 def read_pairs(folder: Path, split: str) -> list[Pair]:
-    """Returns the pairs of a split from a run's folder."""
+    """Returns the pairs of a split, read from a run's folder."""
     pairs = []
     for record in _read_records(folder, split, PAIR):
         links = record.get("links")
@@ -238,7 +238,7 @@ def read_pairs(folder: Path, split: str) -> list[Pair]:
 
 
 def read_labelled(folder: Path, split: str, labels: Iterable[str]) -> list[Labelled]:
-    """Returns the labelled texts of a split from a run's folder, checked against the labels."""
+    """Returns a split's labelled texts from a run's folder; all labels must be in `labels`."""
     records = _read_records(folder, split, LABELLED, labels)
     return [Labelled(r["text"], r["label"], r.get("kind", "")) for r in records]
 
@@ -246,7 +246,7 @@ def read_labelled(folder: Path, split: str, labels: Iterable[str]) -> list[Label
 def read_pictures(
     folder: Path, split: str, labels: Iterable[str] | None
 ) -> tuple[list[LabelledPicture], UInt8[np.ndarray, "N S S C"]]:
-    """Returns the items and pictures of a split of a run's folder; None as labels for captions."""
+    """Returns a split's items and images from a run's folder; `labels` is None for captions."""
     path = path_of(folder, split).with_suffix(PIXELS)
     try:
         data = read_file(path, MAX_PIXELS)
@@ -260,30 +260,30 @@ def read_pictures(
 
 
 def read_documents(folder: Path, split: str) -> list[str]:
-    """Returns the documents of a split from a run's folder."""
+    """Returns the documents of a split, read from a run's folder."""
     return [record["text"] for record in _read_records(folder, split, DOCUMENT)]
 
 
 def is_split(name: str) -> bool:
-    """Returns whether a name denotes a split in the results."""
+    """Returns whether a name in the results is the name of a split."""
     return name in HELD_OUT or name.startswith((PART, COPY_PREFIX))
 
 
 def digests_of(folder: Path, split: str) -> list[str]:
-    """Returns the recorded digests of a split's text and of its pictures; '' without a record."""
+    """Returns the recorded digests of a split's text and images, or '' for unrecorded files."""
     path, digests = path_of(folder, split), _held_out_digests(folder)
     return [digests.get(each.name, "") for each in (path, path.with_suffix(PIXELS))]
 
 
 def path_of(folder: Path, split: str) -> Path:
-    """Returns the file of a split."""
+    """Returns the path of a split's text file."""
     return folder / HELD_OUT_FOLDER / f"{split}.jsonl"
 
 
 def _read_records(
     folder: Path, split: str, shape: Any, labels: Iterable[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Returns the record of each item; checks labels if there are any."""
+    """Returns the record of each item; checks the labels unless `labels` is None."""
     path, digest = path_of(folder, split), hashlib.sha256()
     records = [record for _, record in read_json_lines(path, shape, FIX, digest)]
     if not records:
@@ -297,7 +297,7 @@ def _read_records(
 
 
 def _held_out_digests(folder: Path) -> dict[str, str]:
-    """Returns the digests of all held-out files in a run's folder; older runs have none."""
+    """Returns the digests of a run's held-out files, or an empty dict for older runs."""
     path = folder / HELD_OUT_FOLDER / DIGESTS
     return read_json(path, Each(str), FIX) if path.exists() else {}
 

@@ -1,6 +1,6 @@
-"""Labelled texts: their sources, tokens and classes, and batches.
+"""Labelled texts: sources, tokens and classes, and batches.
 
-Errors in files, names or labels are raised when the source is opened, since all text is read then.
+Opening a source reads all texts, so errors in files, names or labels are raised early.
 """
 
 import collections
@@ -42,15 +42,15 @@ from transformer.data.tokenizer import BOS_ID, Ids, Tokenizer
 from transformer.data.tokenizer.train import MAX_LINE_BYTES
 from transformer.errors import UserError, shorten
 
-SIGNS = " .,;:!?\"'"  # signs around labels that are probably the same
-# If column names say nothing, a sample of rows shows which column has texts and which labels.
-MAX_SAMPLE, MAX_TEXT = 2000, 300  # sampled rows, as a file may be sorted; characters per value
-TEXTS_PER_LABEL, MAX_LABEL = 5, 60  # minimum in the sample; maximum characters
-MIN_WORDS, WORD = 3, 4  # minimum mean words of a text; characters per word in unspaced scripts
+SIGNS = " .,;:!?\"'"  # characters stripped from labels to find labels that are probably the same
+# If column names are uninformative, text and label columns are inferred from sampled rows.
+MAX_SAMPLE, MAX_TEXT = 2000, 300  # rows, sampled since a file may be sorted; characters per value
+TEXTS_PER_LABEL, MAX_LABEL = 5, 60  # minimum texts per label in the sample; characters per label
+MIN_WORDS, WORD = 3, 4  # minimum mean words per text; characters per word in unspaced scripts
 NAME = re.compile(r"[^\W\d]\S*( \S+){0,2}|")  # a column name
 ENCODE_AT_ONCE = 10_000  # texts
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)  # frequent in reviews from the web
-NO_LABEL = 0  # marks a row of padding
+NO_LABEL = 0  # marks a padding row
 
 Splits = Mapping[str, Any]  # iterables of `Labelled`, or lists of `LabelledPicture`
 logger = logging.getLogger(__name__)
@@ -61,13 +61,13 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class LabelledSource:
-    """A corpus of labelled texts or pictures.
+    """A corpus of labelled texts or images.
 
     Attributes:
       splits: the items of "train", "validation" and "test", which can be read repeatedly.
-      labels: the classes in the training text, sorted.
-      sizes: the number of items of each label in each split.
-      pixels: the pictures of each split, [N, S, S, C].
+      labels: the classes in the training split, sorted.
+      sizes: the number of items per label, for each split.
+      pixels: the images of each split, [N, S, S, C].
     """
 
     splits: Splits
@@ -77,7 +77,7 @@ class LabelledSource:
 
 
 def open_labelled(settings: ConfigDict) -> LabelledSource:
-    """Returns the labelled texts that `config.data` describes, checked."""
+    """Opens and validates the labelled texts configured in `config.data`."""
     splits = choose_source(settings, REGISTRY)(settings)
     return LabelledSource(splits, *check_classes(splits, settings))
 
@@ -85,7 +85,7 @@ def open_labelled(settings: ConfigDict) -> LabelledSource:
 def check_classes(
     splits: Mapping[str, Iterable[Any]], settings: ConfigDict
 ) -> tuple[tuple[str, ...], dict[str, Mapping[str, int]]]:
-    """Returns the sorted classes of the training items, and the count of each class by split."""
+    """Returns the sorted classes of the training items, and the class counts of each split."""
     sizes = {split: collections.Counter(item.label for item in splits[split]) for split in SPLITS}
     labels = tuple(sorted(sizes["train"]))
     if len(labels) < 2:
@@ -114,7 +114,7 @@ def check_classes(
 
 
 def _labelled_files(settings: ConfigDict) -> Splits:
-    """Returns the labelled texts of the files that the settings name, by split."""
+    """Returns the labelled texts of each split from the configured files."""
     sources = split_sources(settings)
     files = {split: labelled_file(settings, split) for split in SPLITS if sources[split]}
     for line in describe_rows(files.values()):
@@ -128,18 +128,18 @@ def _labelled_files(settings: ConfigDict) -> Splits:
 
 
 def count_all(settings: ConfigDict) -> int:
-    """Returns the number of texts in the training file, including those that are held out."""
+    """Returns the number of texts in the training file, including held-out texts."""
     return sum(1 for _ in labelled_file(settings, "train"))
 
 
 def count_train(settings: ConfigDict) -> int:
-    """Returns the number of training texts in the files, without held-out texts."""
+    """Returns the number of training texts in the files, excluding held-out texts."""
     unnamed = (split for split, name in split_sources(settings).items() if not name)
     return max(0, count_all(settings) - sum(settings[f"{split}_size"] for split in unnamed))
 
 
 def labelled_file(settings: ConfigDict, split: str) -> TableFile[Labelled]:
-    """Returns the labelled texts of a split's file or folder; `settings` is `config.data`."""
+    """Returns the labelled texts in a split's file or folder, given `config.data`."""
     key = f"{split}_source"
     path = locate(settings, key, split_sources(settings)[split], folders=True)
     return labelled_table(path, settings)
@@ -152,7 +152,7 @@ def labelled_table(path: Path, settings: ConfigDict) -> TableFile[Labelled]:
 
 
 def _labelled_rows(*values: Any) -> Labelled:
-    """Returns an item of joined texts and a label, which may also be an integer or a boolean."""
+    """Joins the texts of a row and adds its label, which may also be an integer or a boolean."""
     *texts, label = values
     if isinstance(label, bool | int):
         label = json.dumps(label)
@@ -176,10 +176,10 @@ REGISTRY: dict[str, Callable[[Any], Splits]] = {
 
 
 def guess_columns(settings: ConfigDict) -> dict[str, str]:
-    """Returns the keys that name the columns of texts and labels; {} if the source is a folder.
+    """Returns config values for the text and label columns, or {} if the source is a folder.
 
-    The label column is recognised by its name, or is the only one with few values. The text column
-    is `text`, or else the one with the most words, and other columns of words, such as titles.
+    The label column has a known name, or is the only one with few distinct values. The text column
+    is `text` if it exists; otherwise, all columns with enough words, such as titles, are chosen.
     """
     file = labelled_file(settings, "train")
     columns = _sample_columns(file) if file.unit != "file" else {}
@@ -204,7 +204,7 @@ def guess_columns(settings: ConfigDict) -> dict[str, str]:
 
 
 def _sample_columns(file: TableFile) -> dict[str, Sequence[Any]]:
-    """Returns a sample of each column, by column name, or by number if there is no header."""
+    """Returns sampled values, keyed by column name, or by column number if there is no header."""
     names = file.open(file.fields._replace(keys=("",), names=("0",))).names
     fields = file.fields._replace(keys=("",) * len(names), names=tuple(names))
     step = 1 + sum(1 for _ in file.open(fields).rows) // MAX_SAMPLE
@@ -219,7 +219,7 @@ def _sample_columns(file: TableFile) -> dict[str, Sequence[Any]]:
 
 
 def _is_label(values: Sequence[Any]) -> bool:
-    """Returns whether a column has a few short values that repeat."""
+    """Returns whether a column has few distinct values, all of them short."""
     is_short = all(
         isinstance(v, str | int) and 0 < len(f"{v}".strip()) <= MAX_LABEL for v in values
     )
@@ -227,7 +227,7 @@ def _is_label(values: Sequence[Any]) -> bool:
 
 
 def _mean_words(values: Sequence[Any]) -> float:
-    """Returns the mean number of words of a column's values; 0 if they are not texts."""
+    """Returns the mean number of words per value, or 0 if the values are not texts."""
     is_varied = 2 * len({value for value in values if isinstance(value, str)}) >= len(values)
     texts = [value[:MAX_TEXT] for value in values if isinstance(value, str)]
     characters = "".join("".join(texts).split())
@@ -242,11 +242,11 @@ def _mean_words(values: Sequence[Any]) -> float:
 
 
 class EncodedTexts(Encoded):
-    """Labelled texts as model inputs; each starts with begin-of-sentence."""
+    """Labelled texts as model inputs; each text starts with begin-of-sentence."""
 
     @property
     def labels(self) -> Int[np.ndarray, "texts"]:
-        """The class number of each text, from zero."""
+        """The class id of each text, from zero."""
         return self.arrays["labels"]
 
     @property
@@ -255,12 +255,12 @@ class EncodedTexts(Encoded):
         return self.notes["cut"]
 
     def items(self) -> list[Ids]:
-        """Returns the tokens of each text."""
+        """Returns the token ids of each text."""
         return [self.store[i] for i in range(len(self.store))]
 
 
 def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
-    """Returns each text as tokens after begin-of-sentence, whose state "first" pools.
+    """Returns each text as token ids that start with begin-of-sentence, for "first" pooling.
 
     HTML line breaks become spaces.
     """
@@ -272,7 +272,7 @@ def _in_one_line(text: str) -> str:
 
 
 def _labelled_lines(text: str) -> list[str]:
-    """Returns a text, split if it is longer than the lines that a tokenizer is trained on."""
+    """Splits a text that exceeds the maximum line length of tokenizer training."""
     step = MAX_LINE_BYTES // 4 if len(text.encode()) > MAX_LINE_BYTES else len(text)
     return [text[start : start + step] for start in range(0, len(text), step)]
 
@@ -280,7 +280,7 @@ def _labelled_lines(text: str) -> list[str]:
 def encode_labelled(
     items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
 ) -> EncodedTexts:
-    """Returns labelled texts as their first `max_tokens` tokens and indices into `labels`."""
+    """Encodes each text as its first `max_tokens` token ids, and its label as a class id."""
     encoded = encode(_labelled_parts(items, labels, max_tokens, tokenizer))
     return EncodedTexts(**vars(encoded))
 
@@ -305,10 +305,10 @@ def prepare_labelled(
     folder: Path | None = None,
     initial: Path | None = None,
 ) -> tuple[EncodedTexts, Tokenizer]:
-    """Returns the encoded training texts, which are read several times, and their tokenizer.
+    """Returns the encoded training texts and their tokenizer; `items` is read several times.
 
     Args:
-      labels: class names, by number.
+      labels: class names, indexed by class id.
       folder, initial: see `make_tokenizer`.
     """
     texts_digest, labels_digest, count = hashlib.sha256(), hashlib.sha256(), 0
@@ -320,7 +320,7 @@ def prepare_labelled(
     lines = Restartable(
         lambda: (line for item in items for line in _labelled_lines(_in_one_line(item.text)))
     )
-    # Keyed apart from documents, which split the same text into other lines.
+    # The key differs from the key of documents, which split the same text into different lines.
     name = f"labelled {content}"
     tokenizer = make_tokenizer(lines, name, data, settings, folder, initial, count=count)
     parts = _labelled_parts(items, labels, data.max_tokens, tokenizer)
@@ -333,9 +333,9 @@ def prepare_labelled(
 
 
 class LabelledBatch(NamedTuple):
-    """B texts and their classes, from one; class 0 is a row of padding or an unknown class.
+    """A batch of B inputs with class ids from one; 0 marks a padding row or an unknown class.
 
-    `source` is the model input: token ids padded with 0, or a `PictureText`.
+    `source` has the model inputs: token ids padded with 0, or a `PictureText`.
     """
 
     source: Any
@@ -343,20 +343,20 @@ class LabelledBatch(NamedTuple):
 
 
 def stack_labels(labels: Sequence[int], rows: int) -> Int[np.ndarray, "rows"]:
-    """Returns classes from zero as an array of `rows` classes from one, padded with 0."""
+    """Shifts class ids to start at one, and pads them with 0 to `rows` entries."""
     filled = np.full(rows, NO_LABEL, np.int32)
     filled[: len(labels)] = np.add(labels, 1)
     return filled
 
 
 class LabelledPlan(BucketPlan[LabelledBatch]):
-    """All training batches of labelled texts, see `BucketPlan`."""
+    """All training batches of labelled texts; see `BucketPlan`."""
 
     def __init__(self, texts: EncodedTexts, *numbers: Any, **named: Any):
         self.texts = texts
         super().__init__(texts.store.lengths, *numbers, **named)
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> LabelledBatch:
-        """Returns texts and classes; both are zero in a row of padding."""
+        """Returns token ids and class ids; both are zero in a padding row."""
         labels = np.where(numbers < 0, NO_LABEL, self.texts.labels[numbers] + 1)
         return LabelledBatch(self.texts.store.gather(numbers, length)[0], labels.astype(np.int32))

@@ -1,4 +1,4 @@
-"""The items of corpora, such as sentence pairs and labelled texts, and their splits."""
+"""Corpus items, such as sentence pairs and labelled texts, and the names of splits."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
@@ -16,8 +16,8 @@ SPLITS = ("train", "validation", "test")
 class Pair(NamedTuple):
     """A sentence and its translation, as raw text.
 
-    `alignment` holds gold word links (i, j), from zero, between words that are separated by blanks.
-    `further` are references other than `target` that translations are scored with.
+    `alignment` is the gold word alignment: links (i, j), from zero, between space-separated words.
+    `further` has additional references for scoring translations.
     """
 
     source: str
@@ -27,12 +27,12 @@ class Pair(NamedTuple):
 
     @property
     def references(self) -> tuple[str, ...]:
-        """All references; the first one is the target of the loss."""
+        """All references; the first reference is the training target."""
         return self.target, *self.further
 
 
 class Labelled(NamedTuple):
-    """A text and its class; `kind` is the phenomenon of a synthetic text, '' if unknown."""
+    """A text and its class; `kind` is the phenomenon in a synthetic text, or '' if not known."""
 
     text: str
     label: str
@@ -40,13 +40,13 @@ class Labelled(NamedTuple):
 
 
 class LabelledPicture(NamedTuple):
-    """A picture, an optional question about it, and the answer or class.
+    """An image, an optional question about it, and the answer, class or caption.
 
     Attributes:
-      picture: its number among the pictures of its split.
-      name: its file name.
-      boxes: bounding boxes of the objects that the answer depends on, if known: x and y in pixels
-        of the upper left corner, and of the corner just outside the lower right.
+      picture: index of the image in its split, from zero.
+      name: file name of the image.
+      boxes: bounding boxes of the objects that the answer depends on, or () if they are unknown.
+        A box is (left, top, right, bottom) in pixels; right and bottom are exclusive.
     """
 
     picture: int
@@ -58,17 +58,17 @@ class LabelledPicture(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Name and question as a line that `--mode=classify` reads."""
+        """The name and the question as an input line for `--mode=classify`."""
         return f"{self.name}\t{self.question}" if self.question else self.name
 
 
 def canonical(pair: Pair) -> Pair:
-    """Returns a pair with canonical texts, see `canonicalize`."""
+    """Returns the pair with canonical texts; see `canonicalize`."""
     return Pair(canonicalize(pair.source), canonicalize(pair.target), pair.alignment)
 
 
 def choose_source(settings: ConfigDict, registry: Mapping[str, Source]) -> Source:
-    """Returns the entry of `data.source` in a registry of sources; UserError if it has none."""
+    """Returns the registry entry for `data.source`; raises UserError if there is none."""
     if settings.source not in registry:
         raise UserError(
             f"config.data.source={settings.source!r} is not a source for this task: choose one of "

@@ -1,7 +1,7 @@
-"""Placeholders: the model reads a numbered token for each string that needs no translation.
+"""Placeholders: numbered tokens in the model input for strings that need no translation.
 
-The translation restores the strings: addresses, long numbers, placeholders, emoji, and rare words
-of the kinds that are copied in the training text, see `Words`.
+These strings are addresses, long numbers, template placeholders, emoji, and rare words of the kinds
+that are copied in the training data (see `Words`). They are restored in the translation.
 Source: Post et al. 2019, "An Exploration of Placeholding in Neural Machine Translation".
 """
 
@@ -14,21 +14,21 @@ from transformer.data.pairs import Pair
 from transformer.data.words import Token, Words
 
 PLACEHOLDER_RULE = "placeholders 1"  # in cache keys: change the number when the rule changes
-NAMES = tuple(f"<copy:{number}>" for number in range(10))  # at most this many strings of a line
+NAMES = tuple(f"<copy:{number}>" for number in range(10))  # the maximum per line is 10
 NAME = re.compile(f"( ?)({'|'.join(NAMES)})")
 
 
 def read_line(line: str, words: Words) -> tuple[str, dict[str, str]]:
-    """Returns a line with placeholders instead of strings, and the string of each placeholder."""
+    """Replaces strings in a line by placeholders; also returns a dict to restore the strings."""
     tokens = _strings_of_copies(line, words)[: len(NAMES)]
     strings = dict(zip(NAMES, (words.written(token.text) for token in tokens), strict=False))
     return _replace_placeholders(line, tokens, NAMES), strings
 
 
 def read_pair(pair: Pair, words: Words, training: bool = False) -> Pair:
-    """Returns a pair with placeholders instead of the strings that occur on both sides.
+    """Replaces strings that occur on both sides of a pair by placeholders.
 
-    In training, the first number depends on the text, so that all placeholders are learnt.
+    In training, the first placeholder number depends on the text, so that all numbers are learnt.
     """
     if not (tokens := _strings_of_copies(pair.source, words)):
         return pair
@@ -53,7 +53,7 @@ def read_pair(pair: Pair, words: Words, training: bool = False) -> Pair:
 
 
 def write_text(text: str, strings: Mapping[str, str]) -> tuple[str, int]:
-    """Returns a translation with each string restored once, and how many strings it lacks."""
+    """Restores each string once; returns the text and the number of strings not restored."""
     lacking = dict(strings)
 
     def write(match: re.Match) -> str:
@@ -64,9 +64,9 @@ def write_text(text: str, strings: Mapping[str, str]) -> tuple[str, int]:
 
 
 def _strings_of_copies(line: str, words: Words) -> list[Token]:
-    """Returns strings of a line to copy, except symbols; none if a model has no placeholders.
+    """Returns the strings to copy, except symbols, or [] if the model has no placeholders.
 
-    Adjacent rare words are one string, including a capitalized first word that may be a name.
+    Adjacent rare words form one string, including a capitalised first word that may be a name.
     """
     strings: list[tuple[Token, bool]] = []
     for token in words.tokens(line) if NAMES[0] in words.symbols else ():
@@ -84,7 +84,7 @@ def _strings_of_copies(line: str, words: Words) -> list[Token]:
 
 
 def _replace_placeholders(line: str, tokens: Sequence[Token], names: Sequence[str]) -> str:
-    """Returns the line with a placeholder instead of each string."""
+    """Replaces each token of a line by the placeholder with the same index in `names`."""
     pairs = sorted(zip(tokens, names, strict=False), key=lambda pair: -pair[0].start)
     for token, name in pairs:
         line = line[: token.start] + name + line[token.end :]

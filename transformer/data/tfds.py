@@ -1,4 +1,4 @@
-"""Text from TensorFlow Datasets, prepared if necessary, and read without TensorFlow."""
+"""Corpora from TensorFlow Datasets, prepared if necessary, and read without TensorFlow."""
 
 import contextlib
 import functools
@@ -23,18 +23,18 @@ Item = TypeVar("Item")
 
 FILE_FORMAT = "array_record"  # TFDS's default needs TensorFlow
 READ_AT_ONCE = 1024  # records
-DOWNLOAD_RETRIES = 4  # by default 10, which take minutes until an error says that no network is up
+DOWNLOAD_RETRIES = 4  # the default, 10, takes minutes to report that there is no network
 READERS: dict[str, Callable[[Any], Any]] = {"text": bytes.decode, "picture": np.asarray}
 
 
 def open_splits(
     settings: ConfigDict, kinds: tuple[str, ...], make: Callable[..., Item]
 ) -> dict[str, Restartable[Item]]:
-    """Returns the splits of a dataset, which is downloaded and prepared if necessary.
+    """Returns the splits of a dataset, after downloading and preparing it if necessary.
 
     Args:
-      kinds: kind of each field that `tfds_fields` must name: "text", "label" or "picture".
-      make: makes an item from the values of these fields; a label is the name of its class.
+      kinds: required type of each field in `tfds_fields`: "text", "label" or "picture".
+      make: function that makes an item from the field values; a label is passed as a class name.
     """
     tfds, name, folder = _import_tfds(), settings.tfds_name, os.path.expanduser(settings.tfds_dir)
     choice = "choose one of tensorflow.org/datasets, such as ted_hrlr_translate/ru_to_en"
@@ -63,16 +63,16 @@ def open_splits(
 
 @contextlib.contextmanager
 def _explaining(problem: str, fix: str) -> Iterator[None]:
-    """Turns the errors of TFDS, the network, the disk or a dataset's script into a UserError."""
+    """Converts errors from TFDS, the network, the disk or a dataset script into a UserError."""
     try:
         yield
-    except Exception as error:  # of many types, some defined by a builder
+    except Exception as error:  # of many types, some defined by builders
         why = one_line(str(error)) or type(error).__name__
         raise UserError(f"{problem} ({why}): {fix}") from error
 
 
 def _label_name(names: Sequence[str], place: str, number: int) -> str:
-    """Returns the name of a class; `place` names the split in errors."""
+    """Returns a class name; `place` describes the split in error messages."""
     if number < 0:  # as in published test sets with hidden labels
         raise UserError(
             f"{place} has a text without a label: choose another split, or a part such as "
@@ -84,7 +84,7 @@ def _label_name(names: Sequence[str], place: str, number: int) -> str:
 def _read_items(
     records: Any, readers: tuple[tuple[str, Callable], ...], make: Callable[..., Item]
 ) -> Iterator[Item]:
-    """Yields the items of a split; `readers` has a (field, conversion) for each argument."""
+    """Yields the items of a split; `readers` has (field, conversion) for each `make` argument."""
     for first in range(0, len(records), READ_AT_ONCE):
         for record in records.__getitems__(range(first, min(first + READ_AT_ONCE, len(records)))):
             yield make(*(read(record[field]) for field, read in readers))
@@ -93,7 +93,7 @@ def _read_items(
 def _check_fields(
     tfds: ModuleType, builder: Any, settings: ConfigDict, kinds: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Returns the fields that the settings name, after a check of their kinds."""
+    """Returns the configured fields; raises UserError if a field is not of the required type."""
     features, fields = dict(builder.info.features.items()), tuple(settings.tfds_fields)
     text, label, picture = tfds.features.Text, tfds.features.ClassLabel, tfds.features.Image
     types = [{"text": text, "label": label, "picture": picture}[kind] for kind in kinds]
@@ -116,21 +116,21 @@ def _import_tfds() -> ModuleType:
     if importlib.util.find_spec("tensorflow") is None:
         extractor.tf = lazy.tensorflow = LOCAL_FILES  # pyright: ignore[reportAttributeAccessIssue]
         images._ImageEncoder._encode_image = _encode_png  # pyright: ignore[reportAttributeAccessIssue]
-    # TFDS registers its older builders, including WMT and GLUE, only if packages for unrelated
-    # data are installed too; importing these folders registers all that we need.
+    # TFDS registers its older builders, including WMT and GLUE, only if packages for unrelated data
+    # are installed too. Importing these packages registers all builders that are needed here.
     for name in ("translate", "text", "image_classification"):
         importlib.import_module(f"tensorflow_datasets.{name}")
     return tfds
 
 
 def _encode_png(encoder: Any, pixels: np.ndarray) -> bytes:
-    """Returns pixels as PNG, which TFDS would encode with TensorFlow."""
+    """Encodes pixels as PNG, which TFDS would do with TensorFlow."""
     file = io.BytesIO()
     Image.fromarray(pixels.squeeze()).save(file, "PNG")
     return file.getvalue()
 
 
-# TFDS unpacks archives and lists files with functions of TensorFlow, which supports other file
-# systems, too; these functions replace them for local files.
+# TFDS unpacks archives and lists files with TensorFlow functions, which also support other file
+# systems; these replacements support only local files.
 GFILE = SimpleNamespace(GFile=open, glob=glob.glob, isdir=os.path.isdir)
 LOCAL_FILES = SimpleNamespace(io=SimpleNamespace(gfile=GFILE), compat=SimpleNamespace(as_text=str))

@@ -30,7 +30,7 @@ from transformer.files import (
 
 logger = logging.getLogger(__name__)
 
-DIGESTS, NOTES = "digests.json", "notes.json"  # digests and notes about the other files of a folder
+DIGESTS, NOTES = "digests.json", "notes.json"  # digests of a folder's other files; metadata
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TokenStore:
 
     @classmethod
     def of(cls, sentences: Sequence[Any]) -> "TokenStore":
-        """Returns the store of encoded sentences."""
+        """Returns a store with the given encoded sentences."""
         offsets = np.cumsum([0, *map(len, sentences)], dtype=np.int64)
         flat = itertools.chain.from_iterable(sentences)
         return cls(np.fromiter(flat, np.int32, offsets[-1]), offsets)
@@ -56,9 +56,9 @@ class TokenStore:
     def gather(
         self, numbers: Int[np.ndarray, "*rows"], width: int
     ) -> tuple[Int[np.ndarray, "*rows width"], Int[np.ndarray, "*rows"]]:
-        """Returns sentences as rows of `width` tokens, padded with 0, and their lengths.
+        """Returns the sentences `numbers`, padded with 0 to `width` tokens, and their lengths.
 
-        The sentence number -1 gives a row of zeros and the length -1.
+        The index -1 gives a row of zeros and a length of -1.
         """
         starts = self.offsets[numbers]
         lengths = np.where(numbers < 0, -1, self.offsets[numbers + 1] - starts)
@@ -74,7 +74,7 @@ class TokenStore:
 
 
 def digest_arrays(*arrays: np.ndarray) -> str:
-    """Returns a digest of arrays, 16 hexadecimal digits."""
+    """Returns a digest of arrays as 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype} {array.shape} ".encode())
@@ -84,7 +84,7 @@ def digest_arrays(*arrays: np.ndarray) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class TextStore:
-    """Texts in UTF-8 in one array, see `TokenStore`."""
+    """UTF-8 texts in one byte array, with offsets as in `TokenStore`."""
 
     bytes: UInt8[np.ndarray, "bytes"]
     offsets: Int[np.ndarray, "bounds"]
@@ -94,10 +94,10 @@ class TextStore:
 
 
 class StoreWriter:
-    """Collects sequences in an anonymous temporary file, so that they need no memory.
+    """Collects sequences in an anonymous temporary file, to save memory.
 
     Args:
-      folder: folder of the temporary file, which `files` closes; None to use memory.
+      folder: folder of the temporary file, which `files` closes, or None to use memory.
       dtype: np.int32 for token ids, np.uint8 for texts in UTF-8.
     """
 
@@ -119,7 +119,7 @@ class StoreWriter:
             self._file.write(np.fromiter(numbers, self._dtype, lengths.sum()).data)
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
-        """Returns the data under this name, and the offsets of a `TokenStore` or `TextStore`."""
+        """Returns the arrays of a `TokenStore` or `TextStore`: `name` and `<name>_offsets`."""
         offsets = np.cumsum(np.concatenate(self._lengths), dtype=np.int64)
         if isinstance(self._file, io.BytesIO):
             numbers = np.frombuffer(self._file.getvalue(), self._dtype)
@@ -132,21 +132,21 @@ class StoreWriter:
 def cached_arrays(
     folder: Path, make: Callable[[Path], tuple[Mapping[str, np.ndarray], Any]]
 ) -> tuple[Mapping[str, np.ndarray], Any, str]:
-    """Returns a folder of the cache, which is created if it is missing.
+    """Returns the contents of a cache folder, which is created if it is missing or damaged.
 
-    The result has its arrays by name, memory-mapped, its notes as JSON, and a digest of the arrays.
-    All files are read once and compared with their digests, which takes a second for 1.4 GB in the
-    page cache.
+    The contents are the memory-mapped arrays (keyed by name), the JSON metadata (the notes), and a
+    digest of the arrays. All files are verified against their digests, which takes a second for
+    1.4 GB in the page cache.
 
     Args:
-      make: creates the arrays, by name, and the notes, given a folder for large files.
+      make: function that returns the arrays and the metadata, given a folder for large files.
     """
     if folder.exists() and not _is_whole(folder):
         logger.warning(f"{folder} is damaged: it is made again")
         shutil.rmtree(folder)
     if not folder.exists():
         _write_arrays(folder, make)
-    # Plain arrays: slicing np.memmap, a subclass, takes ten times as long.
+    # Uses plain arrays: slicing np.memmap, a subclass, takes ten times as long.
     arrays = {p.stem: np.asarray(np.load(p, mmap_mode="r")) for p in folder.glob("*.npy")}
     digests = read_json(folder / DIGESTS, Each(str), f"delete {folder}")
     del digests[NOTES]
@@ -157,7 +157,7 @@ def cached_arrays(
 def _write_arrays(
     folder: Path, make: Callable[[Path], tuple[Mapping[str, np.ndarray], Any]]
 ) -> None:
-    """Writes arrays, notes and digests to a folder, which appears only when it is complete."""
+    """Writes arrays, notes and digests to a folder, which only appears once it is complete."""
     with partial_folder(folder) as partial:
         arrays, notes = make(partial)
         for name, array in arrays.items():
@@ -174,7 +174,7 @@ def _write_arrays(
 
 
 def _is_whole(folder: Path) -> bool:
-    """Returns whether a folder has the files of `_write_arrays`, bit for bit."""
+    """Returns whether all files of a cache folder match their digests."""
     try:
         digests = read_json(folder / DIGESTS, Each(str), "")
         names = {path.name for path in folder.glob("*.npy")} | {NOTES}

@@ -1,8 +1,8 @@
-"""The vocabulary of words in a training text, and the case of a line.
+"""The word vocabulary of the training data, and letter case conversion.
 
-A line in capitals or title case is read with the case that its words have in the training text, and
-its translation is written in the case of the line. The page of an export has the same functions
-(experiments/web/offline/offline_case.js).
+The words of a source line in capitals or title case are converted to their usual case in the
+training data, and the translation is converted to the case of the source line. Exported pages
+implement the same functions in JavaScript (experiments/web/offline/offline_case.js).
 """
 
 import collections
@@ -19,12 +19,12 @@ from transformer.data.pairs import Pair
 from transformer.files import parse_json
 
 WORD_RULE = "words 1"  # in cache keys: change the number when the rules change
-RARE = 2  # maximum occurrences of a rare word in the sources
-MAX_WORDS = 50_000  # number of frequent words; all others are rare, too
+RARE = 2  # maximum number of occurrences of a rare word in the source texts
+MAX_WORDS = 50_000  # maximum number of frequent words; all other words are rare
 SHAPE = {"forms": [str], "copied": [str], "languages": [str]}
-# Patterns that Python and the page's script share.
+# Patterns shared by Python and the JavaScript of exported pages.
 CHARACTER = r"[\p{Alphabetic}\p{M}\p{Nd}_]"
-# Letters without case, such as Chinese ones, may touch foreign words, numbers and addresses.
+# Caseless letters, such as Chinese characters, may adjoin foreign words, numbers and addresses.
 SCRIPTS = (r"\p{Lu}\p{Ll}\p{Lt}\p{Lm}", r"\p{Lo}\p{Lm}")
 LETTERS = [rf"[{letters}][{letters}\p{{M}}]*" for letters in SCRIPTS]
 WORD = "|".join(rf"{letters}(?:['’·-]{letters})*" for letters in LETTERS)
@@ -50,26 +50,26 @@ KINDS = (
     *("title", "capitals", "first title", "first capitals", "foreign"),  # of rare words
     *("line", "number", "short number"),
 )
-# Numbers, not dates or versions: points before groups of three digits, or one decimal point.
+# Numbers with thousands separators and at most one decimal separator, but not dates or versions.
 NUMBER = regex.compile(r"[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]{3})*(?:,[0-9]+)?")
 SHORT = regex.compile("[0-9]{2,3}")
 SWAP = str.maketrans(".,", ",.")
-# Text before the first word of a sentence: the end of a sentence, or a colon and a quotation mark,
-# then no words, numbers or names, only tags. A Greek question ends with a semicolon.
+# Text before the first word of a sentence: a sentence end, or a colon with a quotation mark,
+# followed by no words or numbers except in tags. A Greek question ends with a semicolon.
 START = (
     r"(?:(?:[.!?…։]|\p{sc=Greek};)['\x22“”’‘»«›‹)\]]*(?=[\s<])|:\s?[\x22“„«»])"
     r"(?:<[^<>]*>|&#?[\p{L}\p{Nd}]+;|[^\p{L}\p{Nd}<&])*$"
 )
 
-MIN_LETTERS, MIN_WORDS = 4, 4  # minimum for capitals with unknown words; for title case
+MIN_LETTERS, MIN_WORDS = 4, 4  # minimum letters to detect capitals; words for title case
 INNER = regex.compile(r"[\p{L}\p{Nd}_]$")  # text before a letter inside a word, as in "3rd"
 WORD_START = regex.compile(r"(?<![\p{Alphabetic}\p{M}\p{Nd}_'’·])(?:ij|[\p{Alphabetic}\p{M}])")
 
 
 class Token(NamedTuple):
-    """A word of a line, or another string; `start` is its first character, from zero.
+    """A word or another string in a line; `start` is the token's character offset, from zero.
 
-    `before` is the last letter of the preceding word, or a period, and the text in between.
+    `before` is the preceding text, starting with the previous word's last letter or a period.
     """
 
     text: str
@@ -79,12 +79,12 @@ class Token(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position after its last character."""
+        """The offset after the last character of the token."""
         return self.start + len(self.text)
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the first word of a sentence."""
+        """Whether the token is the first word of a sentence."""
         return _start.search(self.before) is not None
 
 
@@ -94,16 +94,16 @@ _parts = regex.compile(r"[\p{Alphabetic}\p{M}]+")
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """The words in the sources of a training text.
+    """The words on the source side of the training data.
 
     Attributes:
-      forms: frequent words as they are written inside sentences, the most frequent first.
-      copied: kinds of rare words and numbers, see `kind_of`, that are mostly copied into targets.
-        Words with one or two occurrences represent the words that the text lacks. "line" is
-        included if most lines without words are copied, "number" if most numbers keep their points
-        and commas, which are swapped otherwise. Kinds that the text lacks are copied.
-      languages: codes of source and target; '' if unknown.
-      symbols: strings of sources that are always one token.
+      forms: frequent words as written inside sentences, in descending order of frequency.
+      copied: kinds (see `kind_of`) whose rare words or numbers are mostly copied into targets.
+        Words with one or two occurrences represent words that the data do not contain. "line" means
+        that most lines without words are copied, and "number" that most numbers keep their points
+        and commas, which are swapped otherwise. Kinds without data are included.
+      languages: language codes of source and target, or '' for an unknown language.
+      symbols: source strings that are always one token.
     """
 
     forms: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class Words:
     symbols: tuple[str, ...] = ()
 
     def learn(self, pairs: Iterable[Pair]) -> "Words":
-        """Returns the words of a text, which is read twice, with these languages and symbols."""
+        """Learns the words of `pairs`, which is read twice; languages and symbols are kept."""
         counts, forms = collections.Counter(), collections.defaultdict(collections.Counter)
         for pair in pairs:
             capitals = not has_small(pair.source)
@@ -144,7 +144,7 @@ class Words:
 
     def tokens(self, line: str) -> Iterator[Token]:
         """Yields the words of a line, and the strings that are not words, such as symbols."""
-        end = 0  # of the last word
+        end = 0  # end offset of the last word
         for match in self._pattern.finditer(line):
             is_word, start = match["word"] is not None, match.start()
             before = line[end - 1 : start] if end else ". " + line[:start]
@@ -163,28 +163,28 @@ class Words:
 
     @functools.cached_property
     def _by_capitals(self) -> dict[str, str]:
-        # The more frequent of two forms comes last and wins.
+        # In reverse order, so that the most frequent form replaces the others.
         return {self._in_capitals(form): form for form in reversed(self.forms)}
 
     def _in_capitals(self, text: str) -> str:
-        """Returns a word in capitals, perhaps without accents, or with SS for ß."""
+        """Converts a word to capitals, possibly without accents; ß becomes SS."""
         language = self.languages[0]
         return upper(lower(text.replace("’", "'"), language), language)
 
     def form(self, text: str) -> str | None:
-        """Returns the form of a word inside sentences of the training text; None if it is rare."""
+        """Returns the usual form of a word inside training sentences, or None if it is rare."""
         return self._by_capitals.get(self._in_capitals(text))
 
     def small(self, text: str) -> str:
-        """Returns a rare word in lower case, but with the known forms of its parts."""
+        """Converts a rare word to lower case, except for parts with a known form."""
         small = lower(text, self.languages[0])
         return _parts.sub(lambda part: self.form(part[0]) or part[0], small)
 
     def kind_of(self, token: Token) -> str:
-        """Returns the kind of a rare capitalised word, or of a number; '' for any other token.
+        """Returns the kind of a rare capitalised word or of a number, or '' for any other token.
 
-        "L'Italie" is not rare if "Italie" is known. In a language with case, a word of letters
-        without case is foreign.
+        "L'Italie" is not rare if "Italie" is known. In a language with letter case, a word of
+        caseless letters is foreign.
         """
         if not token.is_word:
             return "short number" if SHORT.fullmatch(token.text) else ""
@@ -204,22 +204,22 @@ class Words:
         return "line" in self.copied and not words and not line.startswith(self.symbols)
 
     def written(self, string: str) -> str:
-        """Returns a string with the separators that targets use."""
+        """Converts a number's separators to the style of the targets; keeps other strings."""
         stays = "number" in self.copied or not NUMBER.fullmatch(string)
         return string if stays else string.translate(SWAP)
 
     def values(self) -> dict[str, tuple[str, ...]]:
-        """Returns all fields except the symbols, by name."""
+        """Returns all fields except the symbols, keyed by name."""
         return {name: getattr(self, name) for name in SHAPE}
 
     def to_json(self) -> str:
-        """Returns the fields as JSON."""
+        """Returns the rule version and the fields as JSON."""
         return WORD_RULE + json.dumps(self.values(), ensure_ascii=False)
 
     @classmethod
     @functools.cache
     def from_json(cls, text: str, symbols: tuple[str, ...] = ()) -> "Words":
-        """Returns the words of a text; none if the rule differs; RuntimeError if it is damaged."""
+        """Parses `to_json` output; another rule version gives no words. May raise RuntimeError."""
         if not text.startswith(WORD_RULE):
             return cls(symbols=symbols)
         values, fault = parse_json(text.removeprefix(WORD_RULE).encode(), SHAPE)
@@ -232,16 +232,16 @@ class Words:
 
 
 def case_of(line: str, words: Words) -> str:
-    """Returns "capitals", "title", or '' for any other line.
+    """Returns the case of a line: "capitals", "title", or '' for any other case.
 
-    Known words decide: capitals, or an initial capital, that differ from the training text. In a
-    line in capitals, a few words such as "km" may be in lower case.
+    The case is detected from known words whose case differs from their usual case in the training
+    data. In a line in capitals, a few words such as "km" may be in lower case.
     """
     tokens = [token for token in words.tokens(line) if token.is_word]
     cased = [token for token in tokens if has_capital(token.text) or has_small(token.text)]
     capitals = [token.text for token in cased if not has_small(token.text)]
     if len(capitals) >= 2 * (len(tokens) - len(capitals)):
-        # The one-letter words are skipped: "I" is usual in English and "A" is not.
+        # One-letter words are skipped: "I" is usual in English and "A" is not.
         forms = {text: form for text in capitals if len(text) > 1 and (form := words.form(text))}
         usual = sum(form == text for text, form in forms.items())
         letters = sum(map(len, capitals)) if not forms and len(capitals) == len(tokens) else 0
@@ -255,14 +255,14 @@ def case_of(line: str, words: Words) -> str:
 
 
 def read_case(line: str, words: Words) -> str:
-    """Returns a line in capitals or title case with its words as in the training text."""
+    """Converts a line in capitals or title case to the usual case of its words in training data."""
     case, language = case_of(line, words), words.languages[0]
 
     def change(token: Token) -> str:
         mixed = case == "capitals" and has_small(token.text)
         form = words.form(token.text) or (token.text if mixed else words.small(token.text))
         first = token._replace(text=capitalize(form, language))
-        # A rare word that starts a sentence may not be a name: it is not copied.
+        # A rare word that starts a sentence may not be a name, so it is not copied.
         stays = mixed or not token.is_first or words.kind_of(first) in words.copied
         return form if stays else first.text
 
@@ -270,17 +270,17 @@ def read_case(line: str, words: Words) -> str:
 
 
 def write_case(text: str, line: str, words: Words) -> str:
-    """Returns a translation in the case of its source line, see `read_case`."""
+    """Converts a translation to the case of its source line; see `read_case`."""
     mixed = [token.text for token in words.tokens(line) if token.is_word and has_small(token.text)]
     return set_case(text, case_of(line, words), words, 1, mixed)
 
 
 def set_case(text: str, case: str, words: Words, side: int = 0, mixed: Sequence[str] = ()) -> str:
-    """Returns a text in "capitals", "title", "sentence" or "small" (lower) case.
+    """Converts a text to "capitals", "title", "sentence" or "small" (lower) case.
 
     Args:
-      side: 0 for a source, 1 for a target.
-      mixed: words that keep their case in a text in capitals.
+      side: 0 for source text, 1 for target text.
+      mixed: words that keep their case if `case` is "capitals".
     """
     stay = {word.lower(): word for word in mixed}
     language = words.languages[side]
@@ -298,7 +298,7 @@ def set_case(text: str, case: str, words: Words, side: int = 0, mixed: Sequence[
 
 
 def _change_case(line: str, words: Words, change: Callable[[Token], str]) -> str:
-    """Returns the line with its words changed; the strings between them stay."""
+    """Applies `change` to each word of a line; the text between words is unchanged."""
     parts, end = [], 0
     for token in words.tokens(line):
         if token.is_word:

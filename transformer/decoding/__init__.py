@@ -1,1 +1,1 @@
-"""Search and sampling with any step function, independent of the model."""
+"""Beam search and sampling with any step function, independent of the model."""

@@ -1,4 +1,4 @@
-"""Sampling of texts: temperature, top-k and top-p."""
+"""Text sampling with temperature, top-k and top-p."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,16 +9,16 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.decoding.search import Prompts, Step
 
-NOT_FINITE = -1  # token id that is drawn if the logits are not finite
+NOT_FINITE = -1  # token id that is returned if the logits are not finite
 
 
 class Sample(NamedTuple):
-    """Texts that are being generated.
+    """The state of sampling: texts that are being generated.
 
     Attributes:
-      index: number of tokens that the model has read; `tokens` has one more.
-      tokens: the generated tokens; 0 after the end of a text.
-      ended: whether end-of-sentence was generated.
+      index: number of tokens that the model has read; `tokens` contains at least one more token.
+      tokens: the prompt and the generated tokens, padded with 0 after the end of a text.
+      ended: whether end-of-sentence has been generated.
     """
 
     index: Int[Array, ""]
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 
 
 class SamplingRule(NamedTuple):
-    """The parameters of sampling, as traced numbers; see `keep_probable`."""
+    """The sampling parameters, which are traced; see `keep_probable`."""
 
     temperature: float | Float[Array, ""]
     top_k: int | Int[Array, ""]
@@ -36,7 +36,7 @@ class SamplingRule(NamedTuple):
 
 
 def start_sample(cache: Any, prompts: Prompts) -> Sample:
-    """Returns texts that consist of the prompts, none of which has been read."""
+    """Returns the state before the first step, in which the texts contain only the prompts."""
     written = jnp.arange(prompts.tokens.shape[1]) < prompts.lengths[:, None]
     tokens = jnp.where(written, prompts.tokens, 0)
     return Sample(jnp.int32(0), cache, tokens, jnp.zeros(len(tokens), bool))
@@ -52,17 +52,17 @@ def sample(
     eos_id: int,
     forbidden: Sequence[int] = (),
 ) -> Sample:
-    """Samples until `until` tokens are read or all texts have ended, and returns the texts.
+    """Samples tokens until `until` tokens have been read or all texts have ended.
 
-    The tokens drawn for a text depend only on its key and the position, not on the number of calls
-    or the other texts.
+    The random numbers for a text depend only on the text's key and the position, not on the number
+    of calls or on the other texts.
 
     Args:
       lengths: number of tokens in each prompt.
-      until: less than the number of steps in `tokens`.
-      keys: random key of each text.
+      until: must be less than the number of steps in `tokens`.
+      keys: a random key for each text.
       eos_id: id of end-of-sentence; negative if texts do not end.
-      forbidden: ids that are never drawn; the others' probabilities are made to sum to one.
+      forbidden: ids that are never sampled; the other probabilities are renormalised.
     """
 
     def unfinished(state):
@@ -85,9 +85,9 @@ def sample(
 
 
 def draw_tokens(logits: Float[Array, "B V"], keys: Array, rule: SamplingRule) -> Int[Array, "B"]:
-    """Returns a token for each row, drawn by the rule; the most probable one at temperature 0.
+    """Samples a token for each row, or returns the most probable token at temperature 0.
 
-    The token is NOT_FINITE if the logits of its row are not finite.
+    The token is NOT_FINITE if the row's logits are not finite.
     """
 
     def draw() -> Int[Array, "B"]:
@@ -99,14 +99,14 @@ def draw_tokens(logits: Float[Array, "B V"], keys: Array, rule: SamplingRule) ->
 
 
 def keep_probable(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:
-    """Returns logits over the temperature, with minus infinity for tokens that must not be drawn.
+    """Returns logits divided by the temperature, with -inf for tokens that must not be sampled.
 
-    First the `top_k` most probable tokens are kept (Fan et al. 2018, section 5.4; 0 keeps all).
-    Then the rest is renormalised, and the smallest set with a probability of at least `top_p` is
-    kept (Holtzman et al. 2020, section 3.1). The most probable token is always kept.
+    First, the `top_k` most probable tokens are kept (Fan et al. 2018, section 5.4; 0 keeps all).
+    Then probabilities are renormalised, and the smallest set of tokens with a total of at least
+    `top_p` is kept (Holtzman et al. 2020, section 3.1). The most probable token is always kept.
     """
     scaled = logits.astype(jnp.float32) / jnp.maximum(rule.temperature, 1e-6)
-    # Sorting a vocabulary takes longer than the step of a small model.
+    # Sorting the vocabulary takes longer than a decoding step of a small model.
     everything = (jnp.asarray(rule.top_k) <= 0) & (jnp.asarray(rule.top_p) >= 1)
     return jax.lax.cond(everything, lambda x: x, lambda x: _sort_and_keep(x, rule), scaled)
 

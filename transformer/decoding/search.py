@@ -10,19 +10,19 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.variants import Registry
 
 IMPOSSIBLE = -1.0e9  # log-probability of impossible tokens; finite, so that sums stay finite
-GROUP = 100  # size of the groups of tokens whose maxima are computed first
+GROUP = 100  # size of the token groups in `group_maxima`
 
-# Maps the last token of each of P hypotheses of B sentences, and a cache, to the logits of the next
-# token and the new cache. A cache is any state of the model with three methods: with
-# `reorder(parents)`, hypothesis p continues hypothesis parents[p]; `grow(steps)` makes room for a
-# number of steps; `take(rows)` selects sentences.
+# Maps the last tokens of P hypotheses for each of B sentences, and a cache, to the logits of the
+# next tokens and the updated cache. A cache is a model state with three methods: `reorder(parents)`
+# makes hypothesis p continue hypothesis parents[p], `grow(steps)` makes room for a number of steps,
+# and `take(rows)` selects sentences.
 Step = Callable[[Int[Array, "B P"], Any], tuple[Float[Array, "B P V"], Any]]
 
 
 class Prompts(NamedTuple):
-    """The prompts of texts: the first `lengths` of `tokens`, at least one; the rest is generated.
+    """A batch of prompts: prompt i is the first `lengths[i]` tokens (at least one) of row i.
 
-    The model reads the first token, such as begin-of-sentence, and never predicts it.
+    The model reads the first token, such as begin-of-sentence, but never predicts it.
     """
 
     tokens: Int[Array, "B steps"]
@@ -30,11 +30,11 @@ class Prompts(NamedTuple):
 
 
 class Hypotheses(NamedTuple):
-    """The translations found for each sentence, best first.
+    """The completed hypotheses of each sentence, best first.
 
-    `tokens` end with end-of-sentence and are padded with it; `lengths` count it; `scores` are
-    log-probabilities over the length penalty. An empty slot has length zero and score -inf.
-    `forced` ones end at their limit, where another token was more probable.
+    `tokens` end with end-of-sentence, which is also the padding; `lengths` count it once. `scores`
+    are log-probabilities divided by length penalties. Empty slots have length 0 and score -inf.
+    `forced` is True if the length limit ended a hypothesis that had a more probable next token.
     """
 
     tokens: Int[Array, "B P steps"]
@@ -49,12 +49,12 @@ def gnmt_penalty(length, alpha):
 
 
 def average_penalty(length, alpha):
-    """Returns length^alpha: with alpha 1, scores are mean log-probabilities of a token."""
+    """Returns length^alpha; with alpha = 1, scores are mean log-probabilities per token."""
     return jnp.asarray(length, jnp.float32) ** alpha
 
 
 def no_penalty(length, alpha):
-    """Returns 1: scores are log-probabilities."""
+    """Returns 1, so that scores are log-probabilities."""
     return jnp.ones_like(length, jnp.float32)
 
 
@@ -62,15 +62,15 @@ PENALTIES = Registry(gnmt=gnmt_penalty, average=average_penalty, none=no_penalty
 
 
 class Rule(NamedTuple):
-    """The settings of a search; constants of its compiled program.
+    """The settings of a beam search, which are constants of the compiled program.
 
     Attributes:
-      beam_size: hypotheses per sentence.
-      bos_id, eos_id: ids of begin-of-sentence and end-of-sentence.
+      beam_size: number of hypotheses per sentence.
+      bos_id, eos_id: token ids of begin-of-sentence and end-of-sentence.
       penalty: a key of PENALTIES.
-      alpha: exponent of the penalty.
-      forbidden: ids that are never generated, except as part of a prompt; the other scores are not
-        renormalised.
+      alpha: exponent of the length penalty.
+      forbidden: ids that are never generated, except as part of a prompt; the other probabilities
+        are not renormalised.
     """
 
     beam_size: int
@@ -82,11 +82,10 @@ class Rule(NamedTuple):
 
 
 class Search(NamedTuple):
-    """A search between two steps.
+    """The state of a beam search between two steps.
 
-    `live` hypotheses are unfinished; `done` ones are finished, sorted best first. `max_lengths` are
-    those of `beam_search`. `finished` is stored, so that a sentence does not depend on the length
-    of its neighbours.
+    `live` hypotheses are unfinished, and `done` hypotheses are complete, best first. For
+    `max_lengths`, see `beam_search`. `finished` makes results independent of the other sentences.
     """
 
     index: Int[Array, ""]
@@ -99,7 +98,7 @@ class Search(NamedTuple):
     finished: Bool[Array, "B"]
 
     def grow(self, steps: int, eos_id: int) -> "Search":
-        """Returns the search with room for `steps` tokens."""
+        """Returns the state with room for `steps` tokens."""
         room = (0, 0), (0, 0), (0, steps - self.live_tokens.shape[-1])
 
         def grown(tokens):
@@ -112,7 +111,7 @@ class Search(NamedTuple):
         )
 
     def take(self, rows: Int[Array, "n"]) -> "Search":
-        """Returns the search for some sentences."""
+        """Returns the state for the selected sentences."""
         shared = {"index": self.index, "cache": self.cache.take(rows)}
         by_sentence = self._replace(index=None, cache=None)
         return jax.tree.map(lambda x: x[rows], by_sentence)._replace(**shared)
@@ -126,33 +125,33 @@ def beam_search(
     steps: int,
     prompts: Prompts | None = None,
 ) -> Hypotheses:
-    """Returns up to `beam_size` translations of each sentence.
+    """Returns up to `beam_size` completed hypotheses for each sentence.
 
-    At each step the `beam_size` best continuations are taken; those that end a sentence leave the
-    beam, and the best that do not end one fill it again. A sentence is finished when `beam_size`
-    translations are complete and the best of them has a higher score than the current score of any
-    unfinished hypothesis: otherwise improbable hypotheses, which end early, would end the search
-    before the most probable one is complete. With a beam of one this is greedy search; with a beam
-    as wide as there are prefixes it is exhaustive.
+    At each step, the `beam_size` best continuations are selected. Continuations that end leave the
+    beam, which is refilled with the best unfinished continuations. A sentence is finished when
+    `beam_size` hypotheses are complete and the best of them scores at least as high as any
+    unfinished hypothesis: otherwise, improbable hypotheses, which end early, would end the search
+    before the most probable one is complete. With beam size 1, this is greedy search; with a beam
+    that holds all prefixes, it is exhaustive search.
 
     Args:
-      max_lengths: maximum tokens in each sentence's translation, including its end, from 1 to
-        `steps`, or 0 for none; at the limit a hypothesis must end.
-      steps: static bound of the loop.
-      prompts: the prefix of every hypothesis, instead of `bos_id`. `max_lengths` include it; scores
-        and their penalty do not.
+      max_lengths: maximum number of output tokens for each sentence, including end-of-sentence,
+        from 1 to `steps`, or 0 for no output. A hypothesis of this length is forced to end.
+      steps: static maximum number of steps.
+      prompts: a prefix for the hypotheses of each sentence, which replaces `bos_id`. `max_lengths`
+        include the prefix, but scores and length penalties do not.
     """
     search = start_search(cache, max_lengths, rule, steps)
     return continue_search(step, search, rule, 0, prompts).done
 
 
 def start_search(cache: Any, max_lengths: Int[Array, "B"], rule: Rule, steps: int) -> Search:
-    """Returns a search before its first step, with room for `steps` tokens; see `beam_search`."""
+    """Returns the initial state of a search with room for `steps` tokens; see `beam_search`."""
     shape = len(max_lengths), rule.beam_size
     tokens = jnp.full((*shape, steps), rule.eos_id, jnp.int32)
-    # All hypotheses start equal, so all except the first are excluded.
+    # All hypotheses are identical at first, so all except the first one are masked out.
     log_probs = jnp.full(shape, IMPOSSIBLE).at[:, 0].set(0.0)
-    # Below all scores: with a negative exponent, these may be less than IMPOSSIBLE.
+    # -inf is below all scores: with a negative exponent, they may be less than IMPOSSIBLE.
     nothing = Hypotheses(
         tokens, jnp.zeros(shape, jnp.int32), jnp.full(shape, -jnp.inf), jnp.zeros(shape, bool)
     )
@@ -169,10 +168,10 @@ def continue_search(
     keep: Int[Array, ""] | int = 0,
     prompts: Prompts | None = None,
 ) -> Search:
-    """Returns the search after all steps that it has room for, or fewer.
+    """Continues a search until there is no room for more steps, or enough sentences are finished.
 
     Args:
-      keep: stop when at most this many sentences are unfinished.
+      keep: stop when at most this number of sentences are unfinished.
     """
 
     def unfinished(search):
@@ -182,7 +181,7 @@ def continue_search(
 
 
 def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> Search:
-    """Extends every unfinished sentence by one token."""
+    """Extends the hypotheses of every unfinished sentence by one token."""
     beam_size, eos_id, penalty = rule.beam_size, rule.eos_id, PENALTIES[rule.penalty]
     previous = jnp.take(state.live_tokens, jnp.maximum(state.index - 1, 0), axis=2)
     first = rule.bos_id if prompts is None else prompts.tokens[:, :1]
@@ -190,9 +189,9 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
     logits, length = logits.astype(jnp.float32), state.index + 1
     maxima = group_maxima(logits)
     most, end, at_limit = maxima.max(axis=2), logits[:, :, eos_id], length >= state.max_lengths
-    # The difference from a logit to the log-probability of its hypothesis with this token.
+    # logit - shift is the log-probability of a hypothesis extended by the token.
     shift = log_sum_exp(logits, most) - state.live_log_probs
-    # At most one continuation of each hypothesis ends, so of 2 * beam_size, beam_size remain.
+    # At most one continuation of each hypothesis ends, so at least half of 2 * beam_size do not.
     count = min(2 * beam_size, beam_size * logits.shape[2])
     options = best_continuations(logits, maxima, shift, count, rule.forbidden)
     options = force(options, at_limit, eos_id, end - shift)
@@ -236,7 +235,7 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
 
 
 def _best(done: Hypotheses, ended: Hypotheses) -> Hypotheses:
-    """Returns as many hypotheses as in `done`, with the highest scores, best first."""
+    """Returns the best hypotheses of both arguments, as many as in `done`, best first."""
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), done, ended)
     scores, order = jax.lax.top_k(both.scores, done.scores.shape[1])
     return Hypotheses(
@@ -251,9 +250,9 @@ def _best(done: Hypotheses, ended: Hypotheses) -> Hypotheses:
 
 
 class Continuations(NamedTuple):
-    """Tokens that continue hypotheses of a sentence, the most probable first.
+    """One-token continuations of the hypotheses for a sentence, most probable first.
 
-    `parents` are the hypotheses; `log_probs` belong to a hypothesis with its token.
+    `parents` are the indices of the hypotheses; `log_probs` include the new token.
     """
 
     log_probs: Float[Array, "B C"]
@@ -262,7 +261,7 @@ class Continuations(NamedTuple):
 
 
 def group_maxima(logits: Float[Array, "B P V"]) -> Float[Array, "B P G"]:
-    """Returns the largest logit of every GROUP tokens; the last group may be smaller."""
+    """Returns the maximum logit of each group of GROUP tokens; the last group may be smaller."""
     missing = -logits.shape[2] % GROUP
     padded = jnp.pad(logits, ((0, 0), (0, 0), (0, missing)), constant_values=-jnp.inf)
     return padded.reshape(*logits.shape[:2], -1, GROUP).max(axis=3)
@@ -275,10 +274,10 @@ def best_continuations(
     count: int,
     forbidden: Sequence[int],
 ) -> Continuations:
-    """Returns the `count` continuations with the largest `logits - shift`; NEVER if forbidden.
+    """Returns the `count` best continuations by `logits - shift`; forbidden tokens get IMPOSSIBLE.
 
-    They are those of `jax.lax.top_k`, with ties in the same order, but several times as fast: the
-    largest numbers are in the groups with the largest maxima, see `group_maxima`.
+    The result is the same as with `jax.lax.top_k`, even the order of ties, but takes a fraction of
+    the time: the largest numbers are in the groups with the largest maxima; see `group_maxima`.
     """
     batch, beam_size, vocab_size = logits.shape
     groups = maxima.shape[2]
@@ -300,7 +299,7 @@ def best_continuations(
 
 
 def log_sum_exp(logits: Float[Array, "B P V"], most: Float[Array, "B P"]) -> Float[Array, "B P"]:
-    """Returns the logarithm of the sum of exponentials, given the largest logit."""
+    """Returns the logsumexp over the vocabulary, given the maximum logit."""
     return most + jnp.log(jnp.exp(logits - most[..., None]).sum(axis=2))
 
 
@@ -310,10 +309,10 @@ def force(
     token: Int[Array, "B"] | int,
     log_probs: Float[Array, "B P"],
 ) -> Continuations:
-    """Replaces the continuations of forced sentences by a given token for each hypothesis.
+    """Replaces the continuations of forced sentences, so that each hypothesis adds `token`.
 
     Args:
-      log_probs: log-probabilities of the hypotheses with the token.
+      log_probs: log-probabilities of the hypotheses extended by the token.
     """
     best, parents = jax.lax.top_k(log_probs, log_probs.shape[1])
     room = ((0, 0), (0, continuations.tokens.shape[1] - best.shape[1]))

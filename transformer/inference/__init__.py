@@ -1,1 +1,1 @@
-"""Inference with trained models: text in, text or scores out."""
+"""Inference with trained models: translation, generation, classification and captioning."""

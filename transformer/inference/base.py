@@ -1,4 +1,4 @@
-"""What trained models share: their interface, and batches with static shapes on their devices."""
+"""The interface of all trained models, and utilities for static batch shapes and devices."""
 
 import abc
 import functools
@@ -25,23 +25,23 @@ from transformer.model.vision.inputs import PictureText
 Variables = Mapping[str, Any]  # Flax variables: {"params": ...} and other collections
 Params = Mapping[str, Any]  # a tree of parameters: variables["params"]
 
-MIN_LENGTH = 16  # tokens; static lengths are this times powers of two
-MAX_NUMBERS = 2**26  # float32 outputs of a batch: 256 MiB
-MIN_ROWS, MAX_ROWS = 4, 32  # sentences of a batch on a CPU; outside this range, each takes longer
+MIN_LENGTH = 16  # tokens; static lengths are MIN_LENGTH times a power of two, or the maximum
+MAX_NUMBERS = 2**26  # maximum float32 values in the output of a batch: 256 MiB
+MIN_ROWS, MAX_ROWS = 4, 32  # CPU batch sizes; outside this range, decoding a sentence takes longer
 
 
 class TokenTable(NamedTuple):
-    """A table of token embeddings: row i of `vectors` belongs to token i of `tokenizer`."""
+    """A token embedding table: row i of `vectors` is the embedding of token i."""
 
     vectors: Float[np.ndarray, "V D"]
     tokenizer: Tokenizer
 
 
 class Predictor(abc.ABC):
-    """A model for inference, called with its Flax variables: text in, text or scores out.
+    """A model for inference. Its methods take the Flax variables as an argument.
 
     Attributes:
-      model: the network, with its `config`.
+      model: the Flax module of the network.
     """
 
     model: Any
@@ -55,75 +55,75 @@ class Predictor(abc.ABC):
         return jax.jit(self.init_params).trace(jax.random.key(0))
 
     def prepare_attention(self, variables: Variables, length: int) -> None:
-        """Compiles the programs of `attention` for texts of a static length."""
+        """Compiles `attention` for texts of a static length."""
         self._attend(variables, self.empty_batch(1, length))
 
     def param_shapes(self) -> Any:
-        """Returns shapes and dtypes of the parameters, without their values."""
+        """Returns the shapes and dtypes of the parameters, without computing their values."""
         return self._traced_init.out_info
 
     def draw_params(self, key: Array) -> Params:
-        """Returns the result of `init_params` from a compiled program; cannot be traced."""
-        # The program is needed once, so it is freed with the result of `compile`; it holds 100 MB.
+        """Returns the result of a compiled `init_params`; cannot be called under `jax.jit`."""
+        # The executable takes 100 MB and is used only once, so it is not kept.
         return self._traced_init.lower().compile()(key)
 
     @abc.abstractmethod
     def init_params(self, key: Array) -> Params:
-        """Returns newly initialised float32 parameters; they do not depend on any text."""
+        """Returns newly initialised float32 parameters, which do not depend on the data."""
 
     @abc.abstractmethod
     def empty_batch(self, rows: int, length: int) -> Any:
-        """Returns a batch of this shape for `batch_attention`, without text."""
+        """Returns a batch of this shape that contains only padding."""
 
     @abc.abstractmethod
     def fingerprint(self) -> str:
-        """Returns the digests of the tokenizers, which a checkpoint must match."""
+        """Returns a digest of the tokenizers and class names, which a checkpoint must match."""
 
     @abc.abstractmethod
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
-        """Returns the tables of token embeddings by their uses, joined by `_`.
+        """Returns the token embedding tables, keyed by use.
 
-        Tied tables are one entry: "source_target_output" of a translator that ties all three.
+        A tied table has one key, which joins its uses: "source_target_output" if all are tied.
         """
 
     @abc.abstractmethod
     def batch_attention(self, variables: Variables, batch: Any) -> dict[str, BatchAttention]:
-        """Returns the attention of all heads over a batch, by kind; can be traced.
+        """Returns the attention of all heads for a batch, keyed by kind; can be jitted.
 
-        All other functions that return attention call this one. It returns an empty mapping if the
-        model has no attention.
+        All other methods that return attention call this one. The mapping is empty if the model has
+        no attention.
         """
 
 
 class TokenPredictor(Predictor):
-    """A model that predicts each token from the preceding ones."""
+    """An autoregressive model, which predicts each token from the preceding tokens."""
 
     decode: ConfigDict  # `config.decode`
 
     @abc.abstractmethod
     def inputs(self, batch: Any, rates: DropoutRates = NO_DROPOUT) -> tuple:
-        """Returns the arguments of the model for a batch, see `Architecture`; can be traced."""
+        """Returns the model's arguments (see `Architecture`) for a batch; can be jitted."""
 
     def factors(
         self, variables: Variables, batch: Any
     ) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
-        """Returns the factors of the logits for a batch's labels, without dropout."""
+        """Returns the factors of the logits (hidden states and output matrix) without dropout."""
         return self.model.apply(variables, *self.inputs(batch), method="factors")
 
     def token_sums(self, variables: Variables, batch: Any) -> TokenSums:
-        """Returns the unsmoothed loss of a batch, without dropout; padding is ignored."""
+        """Returns the loss of a batch without dropout or label smoothing; padding is ignored."""
         return cross_entropy(*self.factors(variables, batch), *labels_of(batch), 0.0)
 
     def row_sums(
         self, variables: Variables, batches: Iterable[Any]
     ) -> Iterator[tuple[Float[np.ndarray, "rows"], Int[np.ndarray, "rows"]]]:
-        """Yields negative log-likelihoods, in nats, and token counts of the rows of each batch."""
+        """Yields the negative log-likelihoods (nats) and lengths of each batch's sequences."""
         for batch in batches:
             nll = np.asarray(self._row_nll(variables, batch))
             yield nll, (batch.labels != PAD_ID).sum(axis=1)
 
     def prepare_scores(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles the programs of `score` for batches of up to `rows` rows of a static length."""
+        """Compiles `score` for a batch size of up to `rows` and a static length."""
         self._row_nll(variables, self.empty_batch(min(rows, self.decode.batch_size), length))
 
     def _log_probs(
@@ -134,7 +134,7 @@ class TokenPredictor(Predictor):
         first_line: int,
         done: Callable[[int], None] = lambda count: None,
     ) -> Iterator[tuple[float, int]]:
-        """Returns the log-probability of each text, one per row of a batch, and its length."""
+        """Returns the log-probability and the length of each text, in the order of the texts."""
         results: list[Any] = [None] * len(lengths)
         for rows, batch in batches:
             nll = np.asarray(self._row_nll(variables, batch))
@@ -147,17 +147,17 @@ class TokenPredictor(Predictor):
 
     @functools.cached_property
     def sums(self) -> Callable:
-        """`token_sums`, compiled."""
+        """The compiled `token_sums`."""
         return by_rows(jax.jit(self.token_sums))
 
     @functools.cached_property
     def stacked_sums(self) -> Callable:
-        """`token_sums` for several runs with stacked variables; returns stacked sums."""
+        """The compiled `token_sums`, vmapped over the stacked variables of several runs."""
         return jax.jit(jax.vmap(self.token_sums, in_axes=(0, None)))
 
     @functools.cached_property
     def _row_nll(self) -> Callable:
-        """Compiled function: negative log-likelihood of each row of a batch, in nats."""
+        """A compiled function that returns each sequence's negative log-likelihood in nats."""
 
         def row_losses(variables, batch):
             return row_nll(*self.factors(variables, batch), *labels_of(batch))
@@ -166,7 +166,7 @@ class TokenPredictor(Predictor):
 
 
 def source_mask(source: Source) -> Bool[Array, "B M"]:
-    """Returns True for inputs that are not padding: tokens, class token, and patches."""
+    """Returns the padding mask: True for tokens, the class token and image patches."""
     if not isinstance(source, PictureText):
         return jnp.asarray(source) != PAD_ID
     picture = jnp.ones((len(source.patches), 1 + source.patches.shape[1]), bool)
@@ -174,23 +174,23 @@ def source_mask(source: Source) -> Bool[Array, "B M"]:
 
 
 def labels_of(batch: Any) -> tuple[Int[Array, "B L"], Float[Array, "B L"]]:
-    """Returns the labels of a batch, and weights that are 0 for padding."""
+    """Returns the labels of a batch and their weights, which are 0 for padding and 1 otherwise."""
     labels = jnp.asarray(batch.labels)
     return labels, (labels != PAD_ID).astype(jnp.float32)
 
 
-# -- batches of few static shapes
+# -- batches with a small set of static shapes
 
 
 def length_groups(
     indices: Sequence[int], lengths: Sequence[int], size: int, longest: int
 ) -> Iterator[tuple[list[int], int]]:
-    """Yields groups of at most `size` texts, and the static length that fits each group.
+    """Yields (indices of at most `size` texts, static length to which the texts are padded).
 
     Args:
-      indices: numbers of the texts to group, from zero.
-      lengths: number of tokens of every text.
-      longest: the maximum static length, except for longer texts.
+      indices: zero-based indices of the texts to group.
+      lengths: number of tokens in each text, including texts that are not in `indices`.
+      longest: the maximum static length; longer texts are not padded.
     """
     by_length: dict[int, list[int]] = {}
     for i in sorted(indices, key=lambda i: lengths[i]):
@@ -210,14 +210,14 @@ def static_lengths(longest: int) -> Iterator[int]:
 
 
 def static_length(length: int, longest: int) -> int:
-    """Returns the smallest static length of a text of `length` tokens; see `static_lengths`."""
+    """Returns the smallest static length that fits `length` tokens; see `static_lengths`."""
     return next(static for static in static_lengths(max(longest, length)) if static >= length)
 
 
 def static_rows(count: int, most: int) -> int:
-    """Returns the number of rows in batches for `count` texts: a power of two, or `most`.
+    """Returns the batch size for `count` texts: the next power of two, but at most `most`.
 
-    So a single text needs one row instead of a whole batch, and there are few shapes.
+    A single text thus has a batch size of one, and only a few shapes are compiled.
     """
     return min(1 << max(0, count - 1).bit_length(), most)
 
@@ -226,16 +226,16 @@ def static_rows(count: int, most: int) -> int:
 
 
 def on_all_devices(tree: Any) -> Any:
-    """Returns the arrays, replicated on every device if there are several."""
+    """Returns the arrays, replicated on all local devices if there are several."""
     devices = jax.local_devices()
     return tree if len(devices) == 1 else jax.device_put(tree, _over(devices, PartitionSpec()))
 
 
 def divide(variables: Mapping[str, Any], batch: Any) -> Any:
-    """Returns a batch with its rows divided among the devices that each hold all variables.
+    """Returns a batch that is sharded over the devices on which the variables are replicated.
 
-    The batch stays undivided if there is one device, or if the number of devices does not divide
-    the rows: then every device computes all rows.
+    The batch is not sharded if there is only one device, or if the number of devices does not
+    divide the batch size. In the latter case, every device computes the whole batch.
     """
     shardings = {x.sharding for x in jax.tree.leaves(variables) if isinstance(x, jax.Array)}
     if len(shardings) != 1:
@@ -254,23 +254,23 @@ def _over(devices: Sequence[Any], spec: PartitionSpec) -> NamedSharding:
 
 
 def by_rows(program: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Returns a function of (variables, batch) that divides the batch among devices."""
+    """Wraps a function of (variables, batch) so that the batch is sharded over the devices."""
     return lambda variables, batch: program(variables, divide(variables, batch))
 
 
 def share(most: int) -> tuple[int, int]:
-    """Returns the best number of concurrent searches, and the number of sentences in each.
+    """Returns the best number of concurrent searches and the batch size of each search.
 
-    A step of a search has few rows, and many operations that XLA does not parallelise: on two
-    cores, two searches hardly take longer than one; and their caches should fit into that of the
-    CPU. An accelerator has a single queue, and programs on several devices must start in the same
-    order on each of them, so there it is one batch.
+    On a CPU, a decoding step has a small batch and many operations that XLA does not parallelise,
+    so two searches on two cores take little longer than one. Small KV caches also fit into the CPU
+    cache. On accelerators, a single search is best: a device has one queue, and several devices
+    must start their programs in the same order.
 
     Args:
-      most: number of sentences in all batches together.
+      most: maximum number of sentences in all concurrent searches.
     """
     if len(jax.local_devices()) > 1 or jax.default_backend() != "cpu":
         return 1, most
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = max(1, min(cores or 1, most // MIN_ROWS))  # macOS reports only all cores
+    workers = max(1, min(cores or 1, most // MIN_ROWS))  # macOS lacks sched_getaffinity
     return workers, max(1, min(most // workers, MAX_ROWS))

@@ -1,4 +1,4 @@
-"""Inference with a classifier: from texts, or pictures and questions, to classes."""
+"""Classifier inference: predicts classes for texts, or for images with optional questions."""
 
 import abc
 import functools
@@ -36,25 +36,25 @@ logger = logging.getLogger(__name__)
 
 
 class Prediction(NamedTuple):
-    """A class and its probability for a text."""
+    """A predicted class and its probability."""
 
     label: str
     probability: float
 
 
 class ClassPredictor(Predictor):
-    """Classifies lines and explains the predictions, see `Predictor`.
+    """A classifier, which also explains its predictions; see `Predictor`.
 
-    A subclass reads lines into items, and stacks items into model inputs.
+    A subclass converts input lines to items, and stacks items into batches.
 
     Args:
-      tokenizer: tokenizer of texts or questions; None for pictures alone.
-      labels: class names, by number.
-      max_tokens: maximum tokens of a text, including begin-of-sentence; the rest is not read.
-      batch_size: maximum texts read at once.
+      tokenizer: tokenizer for texts or questions; None for images without questions.
+      labels: class names, indexed by class id.
+      max_tokens: maximum tokens per text, including begin-of-sentence; longer texts are truncated.
+      batch_size: maximum batch size.
 
     Attributes:
-      before: number of attended positions before the tokens, for a picture.
+      before: number of positions before the tokens: an image's class token and patches.
     """
 
     before = 0
@@ -74,27 +74,27 @@ class ClassPredictor(Predictor):
 
     @abc.abstractmethod
     def read(self, lines: Sequence[str], first_line: int | None = None) -> list[Any]:
-        """Returns the item of each line, truncated to the model's limits.
+        """Returns an item for each line, truncated to the maximum number of tokens.
 
         Args:
-          first_line: number of the first line, for warnings; None to disable warnings.
+          first_line: number of the first line, for warnings; None disables warnings.
         """
 
     @abc.abstractmethod
     def stack(self, items: Sequence[Any], rows: int, length: int) -> Any:
-        """Returns up to `rows` items as arrays, of up to `length` tokens each."""
+        """Stacks up to `rows` items into a batch, padded to `rows` items of `length` tokens."""
 
     @abc.abstractmethod
     def tokens_of(self, item: Any) -> Ids:
-        """Returns the tokens of an item; their number determines its batch."""
+        """Returns the tokens of an item; items are batched by their number of tokens."""
 
     @abc.abstractmethod
     def names(self, item: Any) -> list[str]:
-        """Returns the names of all positions that the model attends to in an item."""
+        """Returns a display name for each position of an item in the model input."""
 
     @abc.abstractmethod
     def is_blank(self, line: str, item: Any = None) -> bool:
-        """Returns whether a line, or its item if already read, has nothing to classify."""
+        """Returns whether a line is blank; `item` is the line's item if it has been read."""
 
     def init_params(self, key: jax.Array) -> Params:
         source = jax.tree.map(jnp.asarray, self.empty_batch(1, 1))
@@ -108,13 +108,13 @@ class ClassPredictor(Predictor):
         return f"{self.tokenizer.digest}-{names}" if self.tokenizer else names
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
-        """Returns the table of token embeddings, "input", without a bag's bigrams."""
+        """Returns the token embedding table, with the key "input" and without bigram embeddings."""
         if self.tokenizer is None:
             return {}
         table = self.model.source_table(variables["params"])[: self.tokenizer.vocab_size]
         return {"input": TokenTable(np.asarray(table), self.tokenizer)}
 
-    # -- items to classes
+    # -- classification of items
 
     def classify(
         self,
@@ -123,7 +123,7 @@ class ClassPredictor(Predictor):
         rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
     ) -> Classified:
-        """Returns the class logits of stacked items, and the pooled vectors."""
+        """Returns the class logits and the pooled embeddings of stacked items."""
         source = jax.tree.map(jnp.asarray, source)
         rngs = {} if key is None else {"dropout": key}
         return self.model.apply(variables, source, source_mask(source), rates, rngs=rngs)
@@ -131,10 +131,10 @@ class ClassPredictor(Predictor):
     def probabilities(
         self, variables: Variables, items: Sequence[Any], stacked: bool = False
     ) -> Float[np.ndarray, "... N C"]:
-        """Returns the probabilities of all classes of items, in float64.
+        """Returns the class probabilities of each item in float64.
 
         Args:
-          stacked: whether variables and results have a leading axis of several runs.
+          stacked: whether variables and results have a leading axis for several runs.
         """
         run = self._classify_stacked if stacked else self._classify
         runs = jax.tree.leaves(variables)[0].shape[:1] if stacked else ()
@@ -148,10 +148,10 @@ class ClassPredictor(Predictor):
     def batches(
         self, items: Sequence[Any], labels: Sequence[int] = ()
     ) -> Iterator[tuple[list[int], LabelledBatch]]:
-        """Yields (indices, batch) of items, in batches of similar length and static shape.
+        """Yields (item indices, batch); batches have static shapes and items of similar length.
 
         Args:
-          labels: class numbers of the items, if known.
+          labels: class ids of the items; empty if they are unknown.
         """
         lengths = [len(self.tokens_of(item)) for item in items]
         size = static_rows(len(items), self.batch_size)
@@ -162,12 +162,12 @@ class ClassPredictor(Predictor):
                 LabelledBatch(source, stack_labels([labels[i] for i in rows if labels], size)),
             )
 
-    # -- lines to classes
+    # -- classification of lines
 
     def predict(
         self, variables: Variables, lines: Sequence[str], first_line: int | None = None
     ) -> list[list[Prediction]]:
-        """Returns all classes of each line, the most probable first; [] for a blank line.
+        """Returns all classes for each line, most probable first, or [] for a blank line.
 
         Args:
           first_line: see `read`.
@@ -182,10 +182,10 @@ class ClassPredictor(Predictor):
     def rank(
         self, variables: Variables, items: Sequence[Any], first_line: int = 1
     ) -> list[list[Prediction]]:
-        """Returns all classes of each item, the most probable first.
+        """Returns all classes for each item, most probable first.
 
         Args:
-          first_line: number of the first item, for an error.
+          first_line: line number of the first item, for error messages.
         """
         results = []
         for number, row in enumerate(self.probabilities(variables, items), first_line):
@@ -196,11 +196,11 @@ class ClassPredictor(Predictor):
         return results
 
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles the programs of `predict` for up to `rows` rows of a static length."""
+        """Compiles `predict` for a batch size of up to `rows` and a static length."""
         self._classify(variables, self.empty_batch(min(rows, self.batch_size), length))
 
     def embeddings(self, variables: Variables, items: Sequence[Any]) -> Float[np.ndarray, "N E"]:
-        """Returns the pooled vector of each item."""
+        """Returns the pooled embedding of each item."""
         vectors: list[Any] = [None] * len(items)
         for rows, batch in self.batches(items):
             of_batch = np.asarray(self._classify(variables, batch.source).embedding)
@@ -215,7 +215,7 @@ class ClassPredictor(Predictor):
     ) -> list[tuple[list[str], Float[np.ndarray, "M"]]]:
         """Returns the tokens of each line and their attention pooling weights.
 
-        Both are empty if the model does not use attention pooling.
+        The list is empty if the model does not use attention pooling.
         """
         if getattr(self.model, "pooling", "") != "attention":
             return []
@@ -226,29 +226,29 @@ class ClassPredictor(Predictor):
         return readings
 
     def attention(self, variables: Variables, line: str) -> Attention:
-        """Returns the attention over a line, which has only the kind `encoder_self`.
+        """Returns the attention weights for a line; the only kind of attention is `encoder_self`.
 
-        Tokens are source tokens; the first is begin-of-sentence, or a picture's class token.
-        If a text is too long, it is truncated with a warning.
+        The source tokens start with begin-of-sentence, or with the class token of an image. A text
+        that is too long is truncated with a warning.
         """
         [item] = self.read([line], first_line=1)
         return self.attention_of(variables, item, self.unread(line))
 
     def attention_of(self, variables: Variables, item: Any, unread: int = 0) -> Attention:
-        """Returns the attention over an item, after `unread` tokens of its line were cut off."""
+        """Returns the attention weights for an item, of which `unread` tokens were truncated."""
         attention = self._attend(variables, self._one(item))
         return Attention.of_first_text(attention, self.names(item), [], (unread, 0))
 
     @abc.abstractmethod
     def unread(self, line: str) -> int:
-        """Returns the number of tokens of a line beyond the model's maximum."""
+        """Returns the number of tokens that are truncated from a line."""
 
     def batch_attention(self, variables: Variables, source: Any) -> dict[str, BatchAttention]:
         mask = source_mask(source)
         masks = {"encoder_self": (mask[:, :, None] & mask[:, None], None)}
         return BatchAttention.by_kind(self.model, self._sown(variables, source), masks)
 
-    # -- inside
+    # -- private methods
 
     @functools.cached_property
     def _pooling_weights(self):
@@ -258,19 +258,19 @@ class ClassPredictor(Predictor):
         return jax.jit(weights)
 
     def _sown(self, variables: Variables, source: Any) -> dict[str, Any]:
-        """Returns the intermediate values of the model for some items."""
+        """Returns the intermediate values that the model stores (`sow`) for stacked items."""
         mask = source_mask(source)
         _, sown = self.model.apply(variables, source, mask, mutable=["intermediates"])
         return sown.get("intermediates", {})
 
     def _one(self, item: Any) -> Any:
-        """Returns an item as a batch of one with a static length."""
+        """Returns a batch of a static length that contains only this item."""
         [(_, batch)] = self.batches([item])
         return batch.source
 
 
 class TextClassifier(ClassPredictor):
-    """Classifies texts and explains the predictions; an item is the tokens of a line."""
+    """A text classifier, whose items are the token ids of lines."""
 
     tokenizer: Tokenizer
 
@@ -284,7 +284,7 @@ class TextClassifier(ClassPredictor):
         return ["<s>", *self.tokenizer.pieces(item[1:])]
 
     def is_blank(self, line: str, item: Ids | None = None) -> bool:
-        """Returns whether a text is empty, or has only characters such as a zero-width space."""
+        """Returns whether a text is empty, except for characters such as zero-width spaces."""
         ids = read_texts([line], self.tokenizer)[0] if item is None else item
         return len(ids) == 1
 

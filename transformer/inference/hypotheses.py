@@ -1,4 +1,4 @@
-"""Converts search results to text, and reports a search without results."""
+"""Converts the results of beam search to text, and reports scores that are not finite."""
 
 import math
 import re
@@ -12,10 +12,10 @@ from transformer.errors import RunError
 
 
 class Translation(NamedTuple):
-    """A translation, its score (log-probability over the length penalty) and its tokens.
+    """A translation, its score (log-probability / length penalty) and its number of tokens.
 
-    `tokens` includes end-of-sentence; for a blank line it is 0. `degenerate` is the number of
-    segments that are empty, repeat a phrase (see `loops`), or end only at the length limit.
+    `tokens` includes end-of-sentence, and is 0 for a blank line. `degenerate` counts segments that
+    are empty, repeat a phrase (see `loops`), lack a string to copy, or end at the length limit.
     """
 
     text: str
@@ -25,9 +25,9 @@ class Translation(NamedTuple):
 
 
 BLANK = Translation("", 0.0, 0)
-SEPARATOR = re.compile(r"(?<=\w)[^\w\s]?\s*")  # between words, and after the last one
+SEPARATOR = re.compile(r"(?<=\w)[^\w\s]?\s*")  # punctuation and spaces after a word
 REPETITION = re.compile(r"(.{1,80}?)\1\1+")
-MIN_LOOP = 10  # minimum characters; shorter loops are in "los osos" and in "ha ha ha"
+MIN_LOOP = 10  # characters; shorter repetitions are normal, as in "los osos" or "ha ha ha"
 
 
 def read_hypotheses(
@@ -39,12 +39,12 @@ def read_hypotheses(
 ) -> list[Translation]:
     """Returns the distinct translations of one sentence, best first.
 
-    Degenerate ones come last. The list is empty if no score is finite.
+    Degenerate translations come last. The list is empty if no score is finite.
 
     Args:
-      hypotheses: search results of the sentence: arrays [P, steps], [P], [P] and [P].
+      hypotheses: search results for the sentence as arrays of shape [P, steps], [P], [P] and [P].
       count: maximum number of translations, at least one.
-      write: restores the source's case and strings in a text; also counts missing strings.
+      write: text -> (text with restored case and copied strings, number of missing strings).
     """
     results = []
     for ids, length, score, forced in zip(*hypotheses, strict=True):
@@ -57,24 +57,24 @@ def read_hypotheses(
 
 
 def loops(text: str, source: str) -> bool:
-    """Returns whether a translation has a phrase three times or more in a row.
+    """Returns whether a translation repeats a phrase three times or more in a row.
 
-    The repetitions have at least MIN_LOOP characters, ignoring case, blanks and marks after words.
-    If the source also repeats a phrase, of any length, twice as many repetitions are allowed.
+    Together, the repetitions must have MIN_LOOP characters or more, without spaces and punctuation
+    after words. Case is ignored. If the source repeats a phrase n times, 2n times are allowed.
     """
     count = _repetitions(text, MIN_LOOP)
     return count > 2 and count > 2 * _repetitions(source)
 
 
 def _repetitions(text: str, least: int = 0) -> int:
-    """Returns how often a phrase is repeated, over `least` characters or more; 1 if below 3."""
+    """Returns the maximum repetition count in spans of `least` characters or more; 1 if below 3."""
     matches = REPETITION.finditer(SEPARATOR.sub("", text.lower()))
     counts = (len(match[0]) // len(match[1]) for match in matches if len(match[0]) >= least)
     return max(counts, default=1)
 
 
 def distinct(results: Iterable[Any]) -> list[Any]:
-    """Returns the first result for each text, which several token sequences may spell."""
+    """Removes duplicate texts, since several token sequences can decode to the same text."""
     firsts: dict[str, Any] = {}
     for result in results:
         firsts.setdefault(result.text, result)
@@ -82,7 +82,7 @@ def distinct(results: Iterable[Any]) -> list[Any]:
 
 
 def not_finite(line: int, what: str) -> RunError:
-    """Returns the error for a line, by its number, without finite scores."""
+    """Returns the error to raise if the model's scores for a line are not finite."""
     return RunError(
         f"line {line} has no {what}: the model's scores of it are not finite: its training "
         "diverged, or its checkpoint is damaged: use config.evaluate.checkpoint=best, or train "

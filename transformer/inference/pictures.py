@@ -1,4 +1,4 @@
-"""Inference with picture models: from files and optional questions to classes or captions."""
+"""Image model inference: classification, visual question answering and captioning."""
 
 import functools
 import hashlib
@@ -41,15 +41,15 @@ CLASS_TOKEN = "<class>"
 
 
 class PictureClassifier(ClassPredictor):
-    """Classifies pictures, or answers questions about them.
+    """An image classifier, or a model that answers questions about images.
 
-    A line is the file name of a picture, followed by a tab and a question if the model was trained
+    A line is the file name of an image, followed by a tab and a question if the model was trained
     with questions; an item is a `SeenPicture`.
 
     Args:
       config: config of the encoder, or of the baseline that replaces it.
-      look: format in which it reads pictures.
-      blind: whether pictures are replaced by empty ones.
+      look: format of the input images.
+      blind: whether the pixels of all images are replaced by zeros.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PictureClassifier(ClassPredictor):
 
     @property
     def grid(self) -> int:
-        """Number of patches per side of a picture."""
+        """Number of patches per side of an image."""
         return self.look.side // self.config.patch_size
 
     @property
@@ -84,7 +84,7 @@ class PictureClassifier(ClassPredictor):
         return item.tokens
 
     def names(self, item: SeenPicture) -> list[str]:
-        """Returns the class token, each patch as row,column from one, and the question's tokens."""
+        """Returns the class token, the patches (row,column from one) and the question tokens."""
         words = []
         if self.tokenizer:
             words = ["<s>", *self.tokenizer.pieces([int(i) for i in item.tokens[1:]])]
@@ -102,7 +102,7 @@ class PictureClassifier(ClassPredictor):
     def read(self, lines: Sequence[str], first_line: int | None = None) -> list[SeenPicture]:
         items = []
         for number, line in enumerate(lines, first_line or 1):
-            if self.is_blank(line):  # it gets no answer
+            if self.is_blank(line):  # a blank line gets no prediction
                 empty = np.zeros((self.look.side, self.look.side, self.look.channels), np.uint8)
                 items.append(self.see(empty, ""))
                 continue
@@ -117,7 +117,7 @@ class PictureClassifier(ClassPredictor):
         return items
 
     def see(self, pixels: Any, question: str) -> SeenPicture:
-        """Returns a picture and a question as model inputs."""
+        """Returns the model inputs for an image and a question."""
         [tokens] = read_questions([question], self.tokenizer, self.max_tokens)
         pixels = np.zeros_like(pixels) if self.blind else pixels
         return SeenPicture(to_patches(pixels, self.config.patch_size), tokens)
@@ -135,7 +135,7 @@ class PictureClassifier(ClassPredictor):
     def looks(
         self, variables: Variables, items: Sequence[SeenPicture]
     ) -> list[Float[np.ndarray, "layers H P"]]:
-        """Returns the attention of the class token to the patches of each item."""
+        """Returns the attention weights from the class token to the patches of each item."""
         results: list[Any] = [None] * len(items)
         for rows, batch in self.batches(items):
             weights = np.asarray(self._look(variables, batch.source))
@@ -152,7 +152,7 @@ class PictureClassifier(ClassPredictor):
         return jax.jit(look)
 
     def _split(self, line: str, place: str) -> tuple[str, str]:
-        """Returns the file name and the question in a line."""
+        """Splits a line into a file name and a question, or '' if the model has no questions."""
         name, _, question = line.strip().partition("\t")
         if bool(question.strip()) != bool(self.tokenizer):
             what = "no question" if self.tokenizer else "a question"
@@ -162,14 +162,14 @@ class PictureClassifier(ClassPredictor):
 
 
 class PictureReader:
-    """Turns picture names into patches; it replaces a source tokenizer.
+    """Reads image files as patches, with the interface of a source tokenizer.
 
     Args:
-      look: format in which the model reads pictures.
+      look: format of the input images.
       size: pixels per side of a patch.
 
     Attributes:
-      held_out: patches of held-out pictures by name; other names refer to files.
+      held_out: patches of the held-out images, keyed by name; all other names are file names.
     """
 
     words = Words()
@@ -180,7 +180,7 @@ class PictureReader:
         self.digest = hashlib.sha256(repr((*look, size)).encode()).hexdigest()[:16]
 
     def know(self, names: Sequence[str], pictures: PictureStore) -> None:
-        """Adds the patches of items, by name; raises an error if a name has two pictures."""
+        """Adds patches to `held_out`; raises UserError if two images have the same name."""
         for name, patches in zip(names, pictures.patches[pictures.pictures], strict=True):
             if not np.array_equal(self.held_out.setdefault(name, patches), patches):
                 raise UserError(
@@ -189,7 +189,7 @@ class PictureReader:
                 )
 
     def encode(self, lines: Sequence[str]) -> list[UInt8[np.ndarray, "P F"]]:
-        """Returns the patches of each picture; none for a blank line."""
+        """Returns the patches of each image, or zero patches for a blank line."""
         return [self._read(line.strip()) for line in lines]
 
     def _read(self, name: str) -> UInt8[np.ndarray, "P F"]:
@@ -200,12 +200,12 @@ class PictureReader:
         return to_patches(read_picture(Path(name).expanduser(), *self.look), self.size)
 
     def pieces(self, patches: UInt8[np.ndarray, "P F"]) -> list[str]:
-        """Returns the names of patches, row,column from one."""
+        """Returns the name of each patch, "row,column", with numbers from one."""
         return patch_names(self.grid)[: len(patches)]
 
 
 class Captioner(Translator):
-    """Generates captions; a line is the file name of a picture."""
+    """An image captioning model; a line is the file name of an image."""
 
     source_tokenizer: PictureReader
 
@@ -220,7 +220,7 @@ class Captioner(Translator):
         return Batch(without_questions(patches), *make_targets(targets, rows, length))
 
     def _read(self, hypotheses: Any, line: str, most: int) -> list[Translation]:
-        # The name of a file is not a text whose repetitions a caption may have.
+        # Repetitions in a file name must not excuse repetitions in the caption.
         return super()._read(hypotheses, "", most)
 
     def source_names(self, ids: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Beam search and sampling with a model, as programs compiled for few static shapes."""
+"""Beam search and sampling with a model, compiled for a small set of static shapes."""
 
 import collections
 import functools
@@ -26,18 +26,17 @@ from transformer.inference.base import Variables, divide, source_mask, static_le
 from transformer.inference.hypotheses import not_finite
 from transformer.model.architecture import Source
 
-ROOM = 16  # tokens that a translation may exceed its source by before the cache grows
-FIRST_ROOM = 16  # initial tokens of room after many sentences of a length
-# When at most a quarter of the sentences are unfinished, they continue in a batch a quarter
-# of the size.
+ROOM = 16  # tokens by which a translation can exceed its source before the cache grows
+FIRST_ROOM = 16  # initial cache size in tokens, after many sentences of one length
+# When at most a quarter of a batch is unfinished, the batch shrinks to a quarter of its size.
 SHRINK = 4
-MIN_ROWS = 8  # minimum number of sentences in such a batch
-MANY = 5_000  # number of sentences that makes compiling more programs worthwhile
+MIN_ROWS = 8  # minimum batch size after shrinking
+MANY = 5_000  # sentences of one length after which compiling for more shapes pays off
 NO_TOKEN = -1
 
 
 class _Decoder:
-    """The decoding steps of a model.
+    """Decoding functions that beam search and sampling share.
 
     Args:
       decode: `config.decode`.
@@ -61,21 +60,21 @@ class _Decoder:
 
 
 class BeamSearch(_Decoder):
-    """The search of a translator.
+    """Beam search for a translation model.
 
-    Attention takes time in proportion to the cache's room, so the room is small at first and
-    doubled when it is full. After many sentences of a length, it starts even smaller, and the last
-    quarter of a batch continues in a smaller batch. This does not change the translations.
+    The attention time is proportional to the KV cache size, so the cache starts small and is
+    doubled when it is full. After many sentences of one length, the cache starts even smaller, and
+    the last quarter of a batch continues as a smaller batch. The translations stay the same.
     """
 
     def __init__(self, model: Any, decode: ConfigDict):
         super().__init__(model, decode)
-        self._before: collections.Counter[int] = collections.Counter()  # sentences by length
+        self._before: collections.Counter[int] = collections.Counter()  # sentences per length
         self._start = jax.jit(self._start_search, static_argnums=(3, 4))
         self._continue = jax.jit(self._continue_search, static_argnums=2)
         self._grow = jax.jit(lambda search, steps: search.grow(steps, EOS_ID), static_argnums=1)
         self._take = jax.jit(Search.take)
-        # The search of several runs as one program.
+        # A single program runs the searches of several runs with stacked variables.
         self._stacked = jax.jit(self._search_stacked, static_argnums=(4, 5))
 
     def search(
@@ -88,14 +87,14 @@ class BeamSearch(_Decoder):
         adapts: bool = True,
         prepares: bool = False,
     ) -> list[Hypotheses]:
-        """Returns the hypotheses of each sentence, as arrays [P, steps], [P], [P] and [P].
+        """Returns each sentence's hypotheses as arrays of shape [P, steps], [P], [P] and [P].
 
         Args:
-          limits: maximum tokens of each translation, including its end; 0 for empty rows.
+          limits: maximum tokens per translation, including end-of-sentence; 0 for padding rows.
           max_length: a static upper bound of `limits`.
-          adapts: whether it may compile more programs after many sentences.
-          prepares: whether to compile the programs up to `max_length`, even if no translation is
-            as long.
+          adapts: whether more shapes may be compiled after many sentences.
+          prepares: whether to compile all cache sizes up to `max_length`, even if no translation
+            needs them.
         """
         length = source_mask(source).shape[1]
         many = adapts and self._before[length] >= MANY
@@ -118,7 +117,7 @@ class BeamSearch(_Decoder):
             if not unfinished and (steps == max_length or not prepares):
                 return [hypotheses[row] for row in range(len(limits))]
             if 0 < unfinished <= keep:
-                indices = np.argsort(finished, kind="stable")[:keep]  # unfinished ones first
+                indices = np.argsort(finished, kind="stable")[:keep]  # unfinished rows first
                 rows, search = rows[indices], self._take(search, indices)
             elif steps < max_length:
                 steps = min(2 * steps, max_length)
@@ -133,7 +132,7 @@ class BeamSearch(_Decoder):
         beam_size: int,
         max_length: int,
     ) -> Hypotheses:
-        """Returns the hypotheses of each of several runs; their own variables are `stacked`."""
+        """Returns the hypotheses of several runs, which differ in their `stacked` variables."""
         return jax.device_get(self._stacked(shared, stacked, source, limits, beam_size, max_length))
 
     def _start_search(self, variables, source, limits, beam_size: int, steps: int) -> Search:
@@ -153,11 +152,11 @@ class BeamSearch(_Decoder):
 
 
 class Writer(_Decoder):
-    """Continues sequences of token ids, at most `decode.batch_size` at a time.
+    """Generates continuations of prompts with a batch size of at most `decode.batch_size`.
 
     Args:
-      context: maximum tokens that the model reads at once.
-      ends: whether the model was trained on texts that end.
+      context: context length in tokens.
+      ends: whether the model was trained on texts with end-of-sentence tokens.
     """
 
     def __init__(self, model: Any, decode: ConfigDict, context: int, ends: bool):
@@ -170,10 +169,10 @@ class Writer(_Decoder):
     def sample(
         self, variables: Variables, rows: list[tuple[list[int], tuple[int, int]]], at_once: int
     ) -> Iterator[list[list[int]]]:
-        """Yields the tokens of each row after every `at_once` sampled positions, and at the end.
+        """Yields all sequences after every `at_once` sampled positions, and at the end.
 
-        If the context is full, the model reads its second half again and continues. A row has its
-        prompt tokens, at least one, and the numbers of its line and sample, which seed its key.
+        When the context is full, its second half becomes the prompt. Each row consists of prompt
+        tokens (at least one), and the line and sample numbers from which its key is derived.
         """
         half = max(1, self.context // 2)
         written = [ids for ids, _ in rows]
@@ -183,7 +182,7 @@ class Writer(_Decoder):
         numbers[: len(rows)] = [number for _, number in rows]
         rule, window = self._sampling(), 0
         while any(left):
-            # Rows that have ended should not delay the others.
+            # A finished sequence is cut to one token, so that it does not delay other sequences.
             prefixes = [ids if n else ids[:1] for ids, n in zip(written, left, strict=True)]
             prefixes = [ids if len(ids) < self.context else ids[-half:] for ids in prefixes]
             at = min(map(len, prefixes)) - 1
@@ -205,7 +204,7 @@ class Writer(_Decoder):
             window += 1
 
     def prepare(self, variables: Variables, rows: int) -> None:
-        """Compiles the programs of `sample` or `beam_search` for a static number of rows."""
+        """Compiles `sample` or `beam_search` for a static batch size."""
         prompts = self._prompts([], rows, 1 + self._decode.max_new_tokens)
         if self._decode.search == "beam":
             self._search(variables, prompts)
@@ -221,7 +220,7 @@ class Writer(_Decoder):
         return SamplingRule(self._decode.temperature, self._decode.top_k, self._decode.top_p)
 
     def _take(self, ids: list[int], left: list[int], row: int) -> list[int]:
-        """Returns the new tokens of a row within its limit; reduces the number that is `left`."""
+        """Returns a row's new tokens up to the end or the limit, and updates `left[row]`."""
         if self.ends and EOS_ID in ids[: left[row]]:
             left[row] = 0
             return ids[: ids.index(EOS_ID)]
@@ -230,7 +229,7 @@ class Writer(_Decoder):
         return new
 
     def _prompts(self, prefixes: list[list[int]], rows: int, most: int) -> Prompts:
-        # The time of attention is proportional to the number of steps, which are few shapes.
+        # The attention time is proportional to this static number of steps.
         steps = static_length(min(most, self.context), self.context)
         tokens = np.full((rows, steps), PAD_ID, np.int32)
         for row, ids in enumerate(prefixes):
@@ -256,16 +255,16 @@ class Writer(_Decoder):
         return sample(self._step(variables), state, lengths, until, keys, rule, end, never)
 
     def beam_search(self, variables: Variables, prefixes: list[list[int]]) -> Hypotheses:
-        """Returns the most probable texts with these prompts, without the first token of each."""
+        """Returns the most probable texts that start with a prompt, without begin-of-sentence."""
         rows = static_rows(len(prefixes), self._decode.batch_size)
         most = max(map(len, prefixes)) + self._decode.max_new_tokens
         return jax.device_get(self._search(variables, self._prompts(prefixes, rows, most)))
 
     def _search_rows(self, variables: Variables, prompts: Prompts):
         beam_size, steps = self._decode.beam_size, prompts.tokens.shape[1]
-        # Prompts have a begin-of-sentence token; hypotheses have an end instead.
+        # Prompts include begin-of-sentence; hypotheses include end-of-sentence instead.
         max_lengths = jnp.minimum(prompts.lengths + min(self._decode.max_new_tokens, steps), steps)
-        # A row without a prompt takes no step.
+        # A padding row, which has no prompt, takes no decoding step.
         max_lengths = jnp.where(prompts.lengths > 0, max_lengths, 0)
         return beam_search(
             self._step(variables),

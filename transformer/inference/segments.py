@@ -1,4 +1,4 @@
-"""Splits lines that are too long for a translator, and joins the translations."""
+"""Splits long lines into segments for a translation model, and joins their translations."""
 
 import collections
 import functools
@@ -23,13 +23,13 @@ from transformer.inference.hypotheses import Translation, distinct
 
 logger = logging.getLogger(__name__)
 
-SHORT_FRACTION = 0.99  # fraction of the training sources that limits the segment length
-MEASURED = 2_000  # number of training sources to measure
-READ = 20_000  # number of training sources to learn abbreviations from
-MIN_USES = 5  # minimum occurrences of a word in these sources
-REACH = 500  # characters after a punctuation mark that rules look at
-USUAL = 0.1  # minimum fraction of sources with several sentences, for a segment with several
-RUN = "run.json"  # in a run's folder, with `data.source_lines`
+SHORT_FRACTION = 0.99  # fraction of training sources that fit into the segment length limit
+MEASURED = 2_000  # number of training sources for statistics of lengths
+READ = 20_000  # number of training sources for learning abbreviations
+MIN_USES = 5  # minimum frequency of a word in these sources
+REACH = 500  # number of characters after a punctuation mark that rules can match
+USUAL = 0.1  # minimum fraction of multi-sentence sources to allow multi-sentence segments
+RUN = "run.json"  # file in a run's folder that contains `data.source_lines`
 LENGTHS_SHAPE = {"several_sentences": float, "sentences": int, "tokens": int, "words?": Each(bool)}
 LENGTHS_FIX = "delete it; without it each sentence of a line is translated on its own"
 ISO_CODE = re.compile(r"[a-z]{2,3}")
@@ -37,35 +37,35 @@ ISO_CODE = re.compile(r"[a-z]{2,3}")
 CLAUSE = re.compile(r"[,;:…–—)\]»”]\s+|\s(?=[–—(\[«„“])|[、，；：،؛]\s*")
 SPACE = re.compile(r"\s")
 SPACES = regex.compile(r"\p{White_Space}*")
-# The mandatory breaks of Unicode (UAX #14), and the white space around lines, which is kept.
+# Unicode's mandatory line breaks (UAX #14), and the white space around lines, which is kept.
 BREAK = re.compile("[\n-\r\x85\u2028\u2029]")
 LAYOUT = regex.compile(rf"(^\s+|(?<!\s)\s*{BREAK.pattern}\s*|(?<!\s)\s+$)")
 RULES = Path(__file__).with_name("sentences.toml")
 NAME = re.compile("<([a-z]+)>")  # a named part of a pattern
 LETTER = regex.compile(r"\p{L}")
-# A word, its full stop, and the first character of the next word.
+# A word, the full stop after it if there is one, and the first character of the next word.
 WORD = regex.compile(
     r"(?<![\p{L}\p{M}\p{N}.'’-])([\p{L}\p{M}]{2,20})(?![\p{L}\p{M}\p{N}'’-])"
     r"(?=(\.(?![^\s\p{P}]))?\W*(\w?))"
 )
-CHARACTER = regex.compile(r"\X")  # a letter with its accents, or a joined emoji
+CHARACTER = regex.compile(r"\X")  # grapheme cluster: a letter with its accents, or a joined emoji
 
 
 class Layout(str):
-    """White space with the line breaks of a text, which is kept unchanged."""
+    """White space around a line of a text, which is copied to the translation unchanged."""
 
 
 class Segmenter:
-    """Splits a line into segments that are translated separately, see `decode.split_sentences`.
+    """Splits a line into segments that are translated separately; see `decode.split_sentences`.
 
-    A sentence is not split unless it exceeds `model.max_length`. Then it is split into parts as
-    short as the run's training text, and a warning names the line.
+    A sentence is split only if it exceeds `model.max_length`. The parts are then as short as the
+    training sources, and a warning with the line number is logged.
 
     Args:
-      folder: the run's folder; its `run.json` has statistics of the training text's lines.
-      encode: returns the tokens of source texts, without an end token.
-      max_length: the maximum tokens of the model, including an end token.
-      keep_whole: whether only lines longer than `max_length` are split.
+      folder: the run's folder, which has statistics of the training sources in `run.json`.
+      encode: returns the token ids of source texts without end-of-sentence.
+      max_length: the model's maximum source length in tokens, including end-of-sentence.
+      keep_whole: whether to split only lines that exceed `max_length` or `data.max_tokens`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Segmenter:
         self._max_tokens = min(config.data.max_tokens, max_length)
 
     def __call__(self, line: str, number: int) -> list[str]:
-        """Returns the segments of a line, each with the line's tag; or the unchanged line."""
+        """Returns the segments of a line, each with the line's tag, or the unchanged line."""
         tag, text = self._tagger.split(line)
         if self._splits == "never" or not text.strip():
             return [line]
@@ -114,9 +114,9 @@ class Segmenter:
         return segments
 
     def lines(self, text: str, number: int) -> list[str]:
-        """Returns the segments of each line of a text, and a `Layout` around each line.
+        """Returns the segments of all lines of a text, with a `Layout` between lines.
 
-        A text with line breaks only at its end, such as a line of a file, is one line.
+        A text without line breaks except at its end, such as a line of a file, is a single line.
         """
         if not BREAK.search(text.rstrip()):
             return self(text, number)
@@ -128,26 +128,26 @@ class Segmenter:
         return segments
 
     def _length(self, tag: str, text: str) -> int:
-        """Returns the number of tokens of a text with its tag and its end token."""
+        """Returns the number of tokens of a text, including its tag and end-of-sentence."""
         return len(self._encode([f"{tag} {text}".lstrip()])[0]) + 1
 
     @functools.cached_property
     def measured(self) -> dict[str, Any]:
-        """The result of `measure_lines` for the training text."""
+        """The recorded result of `measure_lines` for the training sources, or an empty dict."""
         path, shape = self._folder / RUN, {"data?": {"source_lines?": LENGTHS_SHAPE}}
         recorded = read_json(path, shape, LENGTHS_FIX) if path.exists() else {}
         return recorded.get("data", {}).get("source_lines") or {}
 
     @functools.cached_property
     def limits(self) -> tuple[int, int]:
-        """The maximum numbers of sentences and of tokens in a segment of several sentences."""
+        """The maximum numbers of sentences and tokens in a multi-sentence segment."""
         if not (lines := self.measured):
             return 1, self._max_tokens
         several = self._splits == "auto" and lines["several_sentences"] >= USUAL
         return lines["sentences"] if several else 1, min(lines["tokens"], self._max_tokens)
 
     def _groups(self, tag: str, sentences: Sequence[str]) -> Iterator[str]:
-        """Yields groups of consecutive sentences, each as long as a segment may be."""
+        """Yields groups of consecutive sentences, each as long as `limits` allow."""
         (most, limit), group, size = self.limits, "", 0
         for sentence in sentences:
             if size and (size == most or self._length(tag, group + sentence) > limit):
@@ -157,7 +157,7 @@ class Segmenter:
         yield group
 
     def _parts(self, tag: str, text: str) -> list[str]:
-        """Returns the parts of a sentence that is too long, or the whole sentence."""
+        """Returns the parts of a sentence if it is too long, or else the whole sentence."""
         if self._length(tag, text) <= self._max_length:
             return [text]
         return halve(text, lambda part: self._length(tag, part) <= self.limits[1])
@@ -166,9 +166,9 @@ class Segmenter:
 def measure_lines(
     lines: TokenStore | Sequence[Ids], decode: Callable[[Ids], str], language: str
 ) -> dict[str, Any]:
-    """Returns `LENGTHS_SHAPE` of encoded texts, from a sample of `READ` texts spread over them.
+    """Returns statistics (`LENGTHS_SHAPE`) for about `READ` evenly spaced encoded texts.
 
-    The maxima hold for `SHORT_FRACTION` of `MEASURED` texts; the tokens include an end token.
+    Maxima are `SHORT_FRACTION` quantiles of about `MEASURED` texts; tokens include end-of-sentence.
     """
     ids = [lines[i] for i in range(0, len(lines), max(1, len(lines) // READ))]
     # An unknown token is decoded as ⁇, which would end a sentence.
@@ -183,7 +183,7 @@ def measure_lines(
 
 
 def source_language(decode: ConfigDict, data: ConfigDict) -> str:
-    """Returns the source language code, from `languages_of` or else from `config.decode`."""
+    """Returns the source language code from `config.decode`, or else from `languages_of`."""
     code = decode.source_language
     if code and not ISO_CODE.fullmatch(code):
         raise UserError(
@@ -194,10 +194,10 @@ def source_language(decode: ConfigDict, data: ConfigDict) -> str:
 
 
 def learn_words(texts: Iterable[str], language: str) -> dict[str, bool]:
-    """Returns which words are abbreviations, as far as texts show more than the rules.
+    """Returns {word: whether it is an abbreviation} for words that the rules misclassify.
 
-    An abbreviation usually has a full stop before a lowercase letter or a digit, and other words
-    have one at the end of a line (after the collocations of Kiss and Strunk, 2006).
+    A full stop after an abbreviation usually precedes a lowercase letter or a digit; a full stop
+    after another word ends a line (similar to the collocations of Kiss and Strunk, 2006).
     """
     counts = collections.Counter(
         (word, "plain" if not stop else "inside" if after.islower() or after.isdigit() else after)
@@ -215,10 +215,10 @@ def learn_words(texts: Iterable[str], language: str) -> dict[str, bool]:
 
 
 def segment_rules(language: str, words: Mapping[str, bool]) -> dict[str, Any]:
-    """Returns the rules that split and join texts as JSON data, see `sentences.toml`.
+    """Returns the rules for splitting and joining texts as JSON data; see `sentences.toml`.
 
     Args:
-      language: code; '' and unknown codes use the abbreviations of all languages.
+      language: language code; '' and unknown codes use the abbreviations of all languages.
       words: see `learn_words`.
     """
     tables = tomllib.loads(RULES.read_text("utf-8"))
@@ -230,7 +230,7 @@ def segment_rules(language: str, words: Mapping[str, bool]) -> dict[str, Any]:
         if kind in ("known", "plain"):
             learnt = [w for w in words if words[w] == (kind == "known") and WORD.fullmatch(w)]
             entries += learnt
-        # Any of these words, capitalised, may start a sentence.
+        # Each of these words may be capitalised at the start of a sentence.
         cases = (f"[{w[0]}{w[0].upper()}]{w[1:]}" if w[0].islower() else w for w in entries)
         parts[kind] = "|".join(dict.fromkeys(cases)).replace(".", r"\.") or "(?!)"
 
@@ -247,17 +247,17 @@ def segment_rules(language: str, words: Mapping[str, bool]) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=8)
 def _compiled(language: str, words: tuple[tuple[str, bool], ...]) -> tuple[Any, list[Any]]:
-    """Returns the rules as patterns: one for candidates, and others for their contexts."""
+    """Returns the pattern of candidate boundaries, and the rules as pairs (pattern, ends)."""
     data = segment_rules(language, dict(words))
     rules = [(regex.compile(at, regex.DOTALL), ends) for at, ends in data["rules"]]
     return regex.compile(data["candidate"]), rules
 
 
 def split_sentences(text: str, language: str, words: Mapping[str, bool] = {}) -> list[str]:
-    """Returns the sentences of a text, each with the white space after it; at least one.
+    """Splits a text into one or more sentences, each with the white space after it.
 
-    Joined, they give the text. A sentence without letters, such as a list number, is joined to the
-    next one. See `segment_rules`.
+    The concatenated sentences equal the text. A sentence without letters, such as a list number, is
+    joined to the next sentence. See `segment_rules`.
     """
     candidate, rules = _compiled(language, tuple(words.items()))
     sentences, begin = [], 0
@@ -274,13 +274,13 @@ def split_sentences(text: str, language: str, words: Mapping[str, bool] = {}) ->
 
 
 def halve(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Returns parts of a text that fit, by repeated halving; joined, they give the text.
+    """Halves a text recursively until all parts fit; the concatenated parts equal the text.
 
-    The cut is the end of a clause in the middle half of the text, else white space, else any
-    character; in each case the one nearest to the middle.
+    A text is cut at the end of a clause in its middle half, or else at white space, or else between
+    any characters. In each case, the position nearest to the middle is chosen.
 
     Args:
-      fits: whether a part is short enough; a single character always is.
+      fits: returns whether a part is short enough; a single character always fits.
     """
     if len(text) < 2 or fits(text):
         return [text]
@@ -295,7 +295,7 @@ def halve(text: str, fits: Callable[[str], bool]) -> list[str]:
 
 
 def _nearest(pattern: Any, text: str, reach: int) -> int | None:
-    """Returns the end of the match nearest to the middle, within `reach` and inside the text."""
+    """Returns the end of the match nearest to the middle of a text, or None beyond `reach`."""
     middle = len(text) // 2
     first, last = len(text) - len(text.lstrip()), len(text.rstrip())
     ends = [match.end() for match in pattern.finditer(text)]
@@ -304,9 +304,9 @@ def _nearest(pattern: Any, text: str, reach: int) -> int | None:
 
 
 def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]:
-    """Returns the `most` best translations of a line, given those of its segments.
+    """Returns the `most` best translations of a line, which join translations of its segments.
 
-    A score is the sum of the segments' scores. Fewer degenerate segments come first.
+    The scores of segments are summed. Translations with fewer degenerate segments come first.
     """
     best = list(parts[0])
     whole = "".join(part[0].text for part in parts if not part[0].text.isspace())
@@ -328,7 +328,7 @@ def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]
 
 
 def _text(left: str, right: str, spaced: bool) -> str:
-    """Returns texts joined by a blank, except between Chinese or Japanese sentences."""
+    """Joins two texts with a space, except between Chinese or Japanese sentences."""
     joined = not (left and right) or UNSPACED.fullmatch(left[-1])
     joined = joined or SPACE.match(left[-1]) or SPACE.match(right[0])  # around a `Layout`
     if joined or not (spaced or (left[-1] + right[0]).isascii()):

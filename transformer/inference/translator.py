@@ -1,4 +1,4 @@
-"""Inference with a translator: translations of texts, scores and attention of pairs."""
+"""Translation model inference: translations, log-probabilities and attention."""
 
 import functools
 import logging
@@ -43,10 +43,10 @@ logger = logging.getLogger(__name__)
 
 
 class Translator(TokenPredictor):
-    """Translates, scores and explains sentences, see `Predictor`.
+    """A translation model, which translates, scores and explains sentences; see `Predictor`.
 
     Args:
-      source_tokenizer: a `Tokenizer`, or a reader of other sources with the same methods.
+      source_tokenizer: a `Tokenizer`, or an object with the same methods for other inputs.
       decode: `config.decode`.
     """
 
@@ -73,7 +73,7 @@ class Translator(TokenPredictor):
         return f"{self.source_tokenizer.digest}-{self.target_tokenizer.digest}"
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
-        """Returns the tables "source", "target" and "output"; tied tables are one entry."""
+        """Returns the embedding tables "source", "target" and "output"; tied keys are joined."""
         config = self.model.config
         target = "source_target" if config.one_table else "target"
         names = {
@@ -87,13 +87,13 @@ class Translator(TokenPredictor):
         return {
             name: TokenTable(np.asarray(variables["params"][module]["table"]), tokenizer)
             for module, (name, tokenizer) in names.items()
-            if "table" in variables["params"].get(module, {})  # pictures have none
+            if "table" in variables["params"].get(module, {})  # images have no source embeddings
         }
 
     # -- texts and pairs
 
     def is_blank(self, line: str) -> bool:
-        """Returns whether a line is empty, or has only characters such as a zero-width space."""
+        """Returns whether a line is empty, except for characters such as zero-width spaces."""
         return not len(self.source_tokenizer.encode([line])[0])
 
     def translate(
@@ -107,18 +107,18 @@ class Translator(TokenPredictor):
         rows: int | None = None,
         limits: Sequence[int] | None = None,
     ) -> list[list[Translation]]:
-        """Returns the translations of each line, best first; for a blank line, [('', 0, 0)].
+        """Returns the translations of each line, best first, or [('', 0, 0)] for a blank line.
 
-        They are distinct texts, the degenerate ones of a beam, see `Translation`, last; a beam may
-        have fewer than `num_best`. A translation does not depend on the other lines, though lines
-        of similar length are decoded together.
+        The translations of a line are distinct, and degenerate ones (see `Translation`) come last.
+        A beam may contain fewer than `num_best` translations. Lines of similar length are decoded
+        together, but a translation does not depend on the other lines.
 
         Args:
           numbers: line numbers for warnings; from one by default.
           done: called with the number of lines completed since the last call.
-          rows: rows of every batch, as compiled by `prepare_rows`; by default, they depend on the
-            number of lines.
-          limits: maximum tokens of each translation, with an end token, if below those of `decode`.
+          rows: batch size, as compiled by `prepare_rows`; by default, it depends on the number of
+            lines.
+          limits: maximum tokens per translation with end-of-sentence; `decode` has limits, too.
         """
         results = [[self._copy(line)] for line in lines]
         blank, most = len(lines), num_best or self.decode.num_best
@@ -136,7 +136,7 @@ class Translator(TokenPredictor):
         return results
 
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles the programs of `translate` for batches of a static shape, see `BeamSearch`."""
+        """Compiles `translate` for batches of a static shape; see `BeamSearch`."""
         source, limits = self.make_batch([], [], rows, length).source, np.zeros(rows, np.int32)
         settings = self.decode.beam_size, self._max_target_length(length)
         self._search.search(variables, source, limits, *settings, adapts=False, prepares=True)
@@ -149,7 +149,7 @@ class Translator(TokenPredictor):
         shared: Mapping[str, Any] | None = None,
         limits: Sequence[int] | None = None,
     ) -> list[list[list[Translation]]]:
-        """Returns the result of `translate` for each of several runs.
+        """Returns the results of `translate` for several runs.
 
         Args:
           variables: the variables that differ between runs, stacked on a leading axis.
@@ -164,7 +164,7 @@ class Translator(TokenPredictor):
             for row, i in enumerate(rows):
                 for number, of_run in enumerate(results):
                     best = jax.tree.map(lambda x, at=(number, row): x[at], hypotheses)
-                    # The error concerns this run only, and its loss reports it.
+                    # An error would stop all runs. The loss shows that this run has diverged.
                     of_run[i] = self._read(best, lines[i], 1) or [BLANK]
         return results
 
@@ -176,7 +176,7 @@ class Translator(TokenPredictor):
         first_line: int = 1,
         done: Callable[[int], None] = lambda count: None,
     ) -> Iterator[tuple[float, int]]:
-        """Returns each pair's log-probability of the target given the source, and its length.
+        """Returns the log-probability in nats and the length of each target, given its source.
 
         Args:
           first_line: number of the first pair, for warnings.
@@ -194,16 +194,16 @@ class Translator(TokenPredictor):
         first_line: int = 1,
         done: Callable[[int], None] = lambda count: None,
     ) -> Iterator[tuple[int, Float[np.ndarray, "layers H L M"]]]:
-        """Yields (index, weights) for each pair: the cross-attention of its target to its source.
+        """Yields (pair index, weights): the cross-attention from the target to the source.
 
         Rows are the target tokens and `</s>`; columns are the source tokens and `</s>`. Pairs are
-        grouped by similar length and yielded in that order. Arguments are those of `score`.
+        not yielded in order, but grouped by length. The arguments are the same as for `score`.
         """
         encoded = self._encode_pairs(sources, targets, first_line)
         heads = self.model.config.num_decoder_layers * self.model.config.num_heads
 
         def size(rows: int, length: int) -> int:
-            # Equal parts of the batch, whose weights have at most MAX_NUMBERS numbers.
+            # Splits a batch into equal parts with at most MAX_NUMBERS attention weights each.
             return math.ceil(rows / math.ceil(rows * heads * length**2 / MAX_NUMBERS))
 
         for rows, batch in self.batches(*encoded, size):
@@ -214,24 +214,24 @@ class Translator(TokenPredictor):
             done(len(rows))
 
     def unread(self, source: str, target: str) -> tuple[int, int]:
-        """Returns the number of tokens of each side of a pair beyond the model's maximum."""
+        """Returns the number of tokens that are truncated from each side of a pair."""
         sides = (self.source_tokenizer, source), (self.target_tokenizer, target)
         first, second = (len(tokenizer.encode([text])[0]) for tokenizer, text in sides)
         return max(0, first + 1 - self.max_length), max(0, second + 1 - self.max_length)
 
     def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
-        """Returns the attention over a sentence and its translation, by default the model's own."""
+        """Returns the attention for a source and a target, which defaults to the translation."""
         if self.decode.transfer_case:
             line, beam = source, self.decode.beam_size
             source = read_case(canonicalize(line), self.source_tokenizer.words)
             if target is not None and source != line:
-                # The output of `translate` in the case of the model, not of the line.
+                # Recovers the model's output before it was converted to the case of the line.
                 [best] = self.translate(variables, [source], num_best=beam, rows=1)
                 texts = [each.text for each in reversed(best)]
                 as_written = {self._write(text, line, {})[0]: text for text in texts}
                 target = as_written.get(target, target)
         if target is None:
-            # Uses the row count for which a server has compiled the programs.
+            # Uses a batch size that a server has already compiled.
             [[best]] = self.translate(variables, [source], num_best=1, rows=1)
             target = best.text
         [(source, target, *_)] = self.read_pairs([Pair(source, target)])
@@ -249,14 +249,14 @@ class Translator(TokenPredictor):
     def make_batch(
         self, sources: Sequence[Any], targets: Sequence[Ids], rows: int, length: int
     ) -> Batch:
-        """Returns the batch of up to `rows` encoded pairs; `length` includes a begin or end token.
+        """Returns a batch of up to `rows` encoded pairs; `length` includes a begin or end token.
 
-        A source is the result of the `source_tokenizer` for a line.
+        Each source is the output of `source_tokenizer` for one line.
         """
         return make_batch(sources, targets, rows, length)
 
     def source_names(self, ids: Any) -> list[str]:
-        """Returns the names of all encoder positions of a source, in order."""
+        """Returns a display name for each encoder position of a source."""
         return [*self.source_tokenizer.pieces(ids), "</s>"]
 
     def batches(
@@ -265,10 +265,10 @@ class Translator(TokenPredictor):
         targets: Sequence[Ids],
         size: Callable[[int, int], int] = lambda rows, length: rows,
     ) -> Iterator[tuple[list[int], Batch]]:
-        """Yields (indices, batch) of encoded pairs, in batches of similar length and static shape.
+        """Yields (pair indices, batch); batches have static shapes and pairs of similar length.
 
         Args:
-          size: returns the number of rows for a length, given the maximum by `decode.batch_size`.
+          size: (maximum batch size, length) -> batch size; by default, the maximum.
         """
         whole = static_rows(len(sources), self.decode.batch_size)
         lengths = [
@@ -300,7 +300,7 @@ class Translator(TokenPredictor):
         }
         return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), masks)
 
-    # -- inside
+    # -- private methods
 
     @functools.cached_property
     def _search(self) -> BeamSearch:
@@ -311,11 +311,11 @@ class Translator(TokenPredictor):
         return jax.jit(lambda *batch: self.batch_attention(*batch)["cross"].weights)
 
     def read_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
-        """Returns pairs with placeholders, if the model has any, see `read_pair`."""
+        """Replaces copied strings by placeholders if the model uses them; see `read_pair`."""
         return [read_pair(pair, self.source_tokenizer.words) for pair in pairs]
 
     def encode_pairs(self, pairs: Iterable[Pair]) -> tuple[list[Any], list[list[int]]]:
-        """Returns the tokens of the sources and of the targets."""
+        """Returns the token ids of all sources, and the token ids of all targets."""
         pairs = self.read_pairs(pairs)
         sources, targets = ([pair[:2][side] for pair in pairs] for side in (0, 1))
         return self.source_tokenizer.encode(sources), self.target_tokenizer.encode(targets)
@@ -328,7 +328,7 @@ class Translator(TokenPredictor):
         return self._cut(read, numbers, "source "), self._cut(written, numbers, "target ")
 
     def _cut(self, encoded: list[Any], numbers: Sequence[int], side: str = "") -> list[Any]:
-        """Returns truncated token sequences, with a warning for each that was too long."""
+        """Truncates token sequences that are too long, and logs a warning for each."""
         limit = self.max_length - 1
         for i, ids in enumerate(encoded):
             if len(ids) > limit:
@@ -339,22 +339,22 @@ class Translator(TokenPredictor):
         return [ids[:limit] for ids in encoded]
 
     def _read(self, hypotheses: Any, line: str, most: int) -> list[Translation]:
-        """Returns the translations of a line, in its case, see `read_hypotheses`."""
+        """Returns translations of a line, with the line's case restored; see `read_hypotheses`."""
         write = functools.partial(self._write, line=line, strings=self._read_line(line)[1])
         return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write)
 
     def _copy(self, line: str) -> Translation:
-        """Returns the copy of a line that the model does not read: blank, or without words."""
+        """Returns a copy of a line that has no words to translate, or `BLANK`."""
         words, line = self.source_tokenizer.words, canonicalize(line)
         return Translation(words.written(line), 0.0, 0) if words.is_copied(line) else BLANK
 
     def _read_line(self, line: str) -> tuple[str, dict[str, str]]:
-        """Returns the line as model input, and its strings by placeholder."""
+        """Returns a line as model input, and its copied strings, keyed by placeholder."""
         words, transfers = self.source_tokenizer.words, self.decode.transfer_case
         return read_line(read_case(canonicalize(line), words) if transfers else line, words)
 
     def _write(self, text: str, line: str, strings: Mapping[str, str]) -> tuple[str, int]:
-        """Returns a translation in its line's case with its strings, and how many it lacks."""
+        """Returns a text with a line's case and copied strings, and a count of missing strings."""
         if self.decode.transfer_case:
             text = write_case(text, canonicalize(line), self.source_tokenizer.words)
         return write_text(text, strings)
@@ -369,7 +369,7 @@ class Translator(TokenPredictor):
         rows: int | None = None,
         limits: Sequence[int] | None = None,
     ) -> Iterator[tuple[list[int], Any]]:
-        """Yields the non-blank lines that were decoded together, and their hypotheses."""
+        """Yields the indices of the non-blank lines in each batch, and the lines' hypotheses."""
         lines = ["" if self._copy(line).text else self._read_line(line)[0] for line in lines]
         encoded = self._cut(self.source_tokenizer.encode(lines), numbers)
         todo = [i for i, ids in enumerate(encoded) if len(ids)]
@@ -378,7 +378,7 @@ class Translator(TokenPredictor):
         workers, most = share(self.decode.batch_size)
         size = rows or static_rows(math.ceil(len(todo) / workers), most)
         batches = list(length_groups(todo, lengths, size, self.max_length))
-        # The first batches of each length come first: their programs are compiled concurrently.
+        # The first batch of each length comes first, so that all lengths compile concurrently.
         firsts = {length: rows[0] for rows, length in reversed(batches)}
         batches.sort(key=lambda batch: batch[0][0] != firsts[batch[1]])
 

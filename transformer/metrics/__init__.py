@@ -1,1 +1,1 @@
-"""Metrics of model outputs."""
+"""Evaluation metrics."""

@@ -1,4 +1,4 @@
-"""Metrics of classifiers: accuracy, F1, confusion matrix and calibration."""
+"""Classification metrics: accuracy, F1, confusion matrix, ROC curves and calibration."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,14 +9,14 @@ from jaxtyping import Bool, Float, Int
 from transformer.metrics.registry import proportion_interval
 
 BINS = 15  # as in Guo et al. 2017
-ROC_POINTS = 101  # points of a curve in the results
+ROC_POINTS = 101  # points per ROC curve in the results
 
 
 class Reliability(NamedTuple):
-    """Predictions in bins of confidence, the probability of the predicted class.
+    """Statistics of predictions binned by confidence, the probability of the predicted class.
 
     Attributes:
-      confidence, accuracy: means over the texts of each bin; zero for an empty bin.
+      confidence, accuracy: means over the texts in each bin, or zero if a bin is empty.
       count: number of texts in each bin.
     """
 
@@ -26,7 +26,7 @@ class Reliability(NamedTuple):
 
     @property
     def error(self) -> float:
-        """The expected calibration error: the mean gap of confidence and accuracy over texts.
+        """The expected calibration error: the weighted mean of |confidence - accuracy|.
 
         Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", equation 3.
         """
@@ -37,7 +37,7 @@ class Reliability(NamedTuple):
 def reliability(
     truth: Int[np.ndarray, "N"], probabilities: Float[np.ndarray, "N C"], bins: int = BINS
 ) -> Reliability:
-    """Returns the statistics of each of the bins ((m - 1) / bins, m / bins], m from one.
+    """Returns the statistics for the bins ((m - 1) / bins, m / bins], m = 1, ..., bins.
 
     Source: Guo et al. 2017, section 2, "Reliability Diagrams".
     """
@@ -55,7 +55,7 @@ def reliability(
 def confusion_matrix(
     truth: Int[np.ndarray, "N"], predicted: Int[np.ndarray, "N"], num_classes: int
 ) -> Int[np.ndarray, "C C"]:
-    """Returns the number of texts of each class (rows) predicted as each class (columns)."""
+    """Returns the confusion matrix: rows are true classes, columns are predicted classes."""
     pairs = np.bincount(truth * num_classes + predicted, minlength=num_classes**2)
     return pairs.reshape(num_classes, num_classes)
 
@@ -63,12 +63,12 @@ def confusion_matrix(
 def roc_curve(
     positive: Bool[np.ndarray, "N"], score: Float[np.ndarray, "N"]
 ) -> Float[np.ndarray, "2 points"]:
-    """Returns the rates of false and of true positives above each score, from none to all.
+    """Returns the false and true positive rates, in ascending order, for all score thresholds.
 
     Source: Fawcett 2006, "An Introduction to ROC Analysis", algorithm 1.
     """
     order = np.argsort(-score, kind="stable")
-    last = np.flatnonzero(np.diff(score[order], append=np.inf))  # the last of equal scores
+    last = np.flatnonzero(np.diff(score[order], append=np.inf))  # last index of each score
     true = np.append(0, positive[order].cumsum()[last])
     false = np.append(0, last + 1) - true
     return np.stack([false / max(1, false[-1]), true / max(1, true[-1])])
@@ -77,7 +77,7 @@ def roc_curve(
 def class_report(
     confusion: Int[np.ndarray, "C C"], labels: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Returns precision, recall, F1 and number of texts of each class; a ratio 0 / 0 is zero."""
+    """Returns precision, recall, F1 and number of texts for each class; 0 / 0 counts as zero."""
     hits, predicted, there = confusion.diagonal(), confusion.sum(axis=0), confusion.sum(axis=1)
     precision, recall = hits / np.maximum(predicted, 1), hits / np.maximum(there, 1)
     f1 = 2 * hits / np.maximum(predicted + there, 1)
@@ -97,19 +97,19 @@ def class_scores(
     """Returns all scores of a classifier's predictions as JSON data.
 
     Args:
-      truth: the class number of each text, from zero.
-      probabilities: the class probabilities of each text; a row sums to one.
+      truth: the true class id of each text, from zero.
+      probabilities: the class probabilities of each text; each row sums to one.
       labels: class names.
-      interval: whether to add `accuracy_ci`, the bounds of the 95% interval of the accuracy, see
-        `proportion_interval`.
+      interval: whether to add `accuracy_ci`, the bounds of the accuracy's 95% confidence interval;
+        see `proportion_interval`.
 
     Returns:
       `accuracy`, `macro_f1` and `ece`, from 0 to 1; `nll`, the mean negative log-likelihood in nats
-      per text; `texts`; `classes`, see `class_report`; `confusion`, rows of true classes; `roc`,
-      points of the ROC curve of each class against the others, and `auc`, the mean area under
-      them; and `reliability`, the lists of `Reliability`. `macro_f1` is the mean F1 of the classes
-      that a text has or is predicted to have, as by default in scikit-learn. A class without texts,
-      or with all texts, has no curve.
+      per text; `texts`, the number of texts; `classes`, see `class_report`; `confusion`, the
+      confusion matrix; `roc`, the one-vs-rest ROC curve of each class; `auc`, the mean area under
+      these curves; and `reliability`, see `Reliability`. `macro_f1` is the mean F1 of the classes
+      that occur as true or predicted labels, as by default in scikit-learn. A class with no texts
+      or with all texts has no ROC curve.
     """
     predicted = probabilities.argmax(axis=1)
     confusion = confusion_matrix(truth, predicted, len(labels))
@@ -128,7 +128,7 @@ def class_scores(
     scores: dict[str, Any] = {
         "accuracy": hits / len(truth),
         "macro_f1": float(np.mean(f1)),
-        # The smallest float32 replaces probabilities that float32 rounds to zero.
+        # The smallest normal float32 replaces probabilities that underflow to zero.
         "nll": float(-np.log(np.maximum(likelihoods, np.finfo(np.float32).tiny)).mean()),
         "ece": curve.error,
         "texts": len(truth),

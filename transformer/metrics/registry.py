@@ -1,7 +1,7 @@
-"""The metrics: titles, formats, directions, and the places that show them.
+"""The metric registry: titles, formats, directions, and where metrics are shown.
 
-A metric is an entry here and a function that computes it: for translations in `metrics.text`, for
-other tasks in the task itself.
+Each metric has an entry here, and a function that computes it: in `metrics.text` for translation,
+and in the task's module for other tasks.
 """
 
 import dataclasses
@@ -9,34 +9,34 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 
-# Places that show metrics: the table of a run's results, the log line of an evaluation in training,
-# and the tables of sweeps. A report shows every number of the results.
+# Where metrics are shown: in the results table of a run, in the log line of an evaluation during
+# training, and in the tables of sweeps. Reports show all metrics.
 TABLE, PROGRESS, SWEEPS = "table", "progress", "sweeps"
 EVERYWHERE = (TABLE, PROGRESS, SWEEPS)
-# Panels of the training curves, with the label of their y axis.
+# Subplots of the training curves, named after their y-axis labels.
 LOSSES, SCORES, ACCURACIES = "loss (nats)", "score (0 to 100)", "accuracy (0 to 1)"
 PANELS = (LOSSES, SCORES, ACCURACIES)
-COUNTS = ("sentences", "tokens", "texts")  # the units that scores are averaged over
-MIN_TEXTS = 4  # to resample: one of three is drawn thrice in 3.7%, more than a tail of 2.5%
-NORMAL = 1.959963984540054  # 97.5% quantile of the normal distribution
+COUNTS = ("sentences", "tokens", "texts")  # units over which scores are averaged
+MIN_TEXTS = 4  # for the bootstrap; with 3, 3.7% (> 2.5%) of resamples contain only the worst text
+NORMAL = 1.959963984540054  # 97.5% quantile of the standard normal distribution
 
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A metric of an evaluation.
+    """An evaluation metric.
 
     Attributes:
-      name: its key in `results.json` and `metrics.jsonl`, and its name in `train.best_metric`.
-      title: its displayed name.
-      unit: unit of the displayed number.
-      higher_is_better: direction of the metric, to compare checkpoints and settings.
-      scale: factor from the number in the files to the displayed one.
-      format: format of the displayed number in the tables of sweeps and reports.
-      panel: panel of the training curves, one of `PANELS`; empty if it is not drawn.
-      shown: the places that show it.
-      heading: heading of its column in the tables of sweeps and reports; by default title and unit.
-      about: a sentence below the table of a sweep.
-      final: whether only final scores include it, since it is slow.
+      name: key in `results.json` and `metrics.jsonl`, and value of `train.best_metric`.
+      title: displayed name.
+      unit: unit of the displayed value.
+      higher_is_better: whether higher is better, for comparing checkpoints and settings.
+      scale: factor that converts a stored value to a displayed value.
+      format: format of the displayed value in the tables of sweeps and reports.
+      panel: subplot of the training curves, one of `PANELS`, or '' if the metric is not plotted.
+      shown: where the metric is shown, a subset of `EVERYWHERE`.
+      heading: column heading in the tables of sweeps and reports; by default, title and unit.
+      about: explanation below the table of a sweep.
+      final: whether the metric is only computed for final scores, because it is slow.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Metric:
 
     @property
     def column(self) -> str:
-        """The heading of its column."""
+        """The column heading in tables."""
         return self.heading or self.label
 
 
@@ -68,7 +68,7 @@ def _loss_metric(name: str, title: str, unit: str = "", **others) -> Metric:
 
 
 def _percent_metric(name: str, title: str, **others) -> Metric:
-    """Returns a metric that is a fraction, shown in percent."""
+    """Returns a metric that is a fraction and is displayed as a percentage."""
     return Metric(name, title, "%", scale=100.0, **others)
 
 
@@ -129,11 +129,11 @@ _TRANSLATIONS = (
         "row, or that only the length limit ended; lower is better.",
         final=True,
     ),
-    # For a perturbed copy of a test set: its BLEU over that of the unperturbed sentences.
+    # The BLEU on a perturbed copy of a test set divided by the BLEU on the original.
     Metric("clean_ratio", "ratio to clean", format=",.3f", shown=(TABLE,), final=True),
 )
 
-# Metrics by scored output, which a task names, in the order of tables.
+# The metrics for each value of `Task.metrics`, in the order in which tables show them.
 REGISTRY: dict[str, tuple[Metric, ...]] = {
     "translations": _TRANSLATIONS,
     "texts": (
@@ -155,12 +155,12 @@ REGISTRY: dict[str, tuple[Metric, ...]] = {
 
 
 def metrics_of(scored: str, place: str = "") -> dict[str, Metric]:
-    """Returns metrics of `REGISTRY` by name, in the order of tables: all, or those of a place."""
+    """Returns `REGISTRY[scored]`, keyed by name, or only the metrics that are shown in `place`."""
     return {m.name: m for m in REGISTRY[scored] if not place or place in m.shown}
 
 
 def select(fits: Callable[[Metric], bool]) -> dict[str, Metric]:
-    """Returns the matching metrics of all tasks, by name."""
+    """Returns the metrics of all tasks for which `fits` is true, keyed by name."""
     metrics: dict[str, Metric] = {}
     for metric in filter(fits, itertools.chain(*REGISTRY.values())):
         metrics.setdefault(metric.name, metric)
@@ -168,13 +168,13 @@ def select(fits: Callable[[Metric], bool]) -> dict[str, Metric]:
 
 
 def find(name: str, scored: str = "") -> Metric:
-    """Returns the metric of this name, for one task or any; for an unknown name, a default."""
+    """Returns the metric with this name, from `REGISTRY[scored]` or all tasks, or a default."""
     metrics = metrics_of(scored) if scored else select(lambda metric: True)
     return metrics.get(name) or Metric(name, name.replace("_", " "))
 
 
 def proportion_interval(successes: int, trials: int, scale: float = 1.0) -> list[float]:
-    """Returns the bounds of the 95% interval of a proportion, which may be 0 or 1, times `scale`.
+    """Returns the scaled bounds of a proportion's 95% interval, which is also valid for 0 and 1.
 
     Source: Wilson 1927, "Probable inference, the law of succession, and statistical inference".
     """
@@ -185,9 +185,9 @@ def proportion_interval(successes: int, trials: int, scale: float = 1.0) -> list
 
 
 def rank(scores: Mapping[str, float], metric: str) -> tuple[float, float]:
-    """Returns the sort key of evaluations, runs and weights; the greatest is the best.
+    """Returns the sort key for comparing evaluations, runs or checkpoints; higher is better.
 
-    The loss breaks ties of the metric; a score that is missing or not finite is the worst.
+    Ties are broken by the loss. A score that is missing or not finite is ranked worst.
     """
 
     def signed(name: str) -> float:

@@ -1,4 +1,4 @@
-"""The metrics of translations: one function each, with signatures and intervals."""
+"""Translation metrics, with their signatures and confidence intervals."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,16 +13,16 @@ ROUNDING = 1e-9  # resampled scores that differ by less are considered equal
 
 
 class CorpusScore(NamedTuple):
-    """A score of a corpus.
+    """A corpus-level score.
 
     Attributes:
-      interval: half the width of the 95% bootstrap interval (Koehn 2004), or the bounds of a
-        proportion's interval; None without resamples, below `MIN_TEXTS`, or if scores do not vary.
+      interval: half-width of the 95% bootstrap interval (Koehn 2004), or bounds for a proportion.
+        It is None without resampling, with < `MIN_TEXTS` texts, or if resampled scores are equal.
       signature: settings of the score; scores with different signatures are not comparable.
-      counts: counts for each text; the score is a function of their sums. For BLEU: numbers of
-        words in the hypothesis and the reference, of n-grams, n = 1 to 4, in both, and of those in
-        the hypothesis; for chrF, n = 1 to 6: numbers of character n-grams in the hypothesis, the
-        most similar reference, and both; for exact matches: whether it matches, and 1.
+      counts: statistics of each text, whose sums determine the score. For BLEU, they count words
+        of the hypothesis and the reference, matching n-grams and n-grams of the hypothesis (n = 1
+        to 4); for chrF, character n-grams of the hypothesis, of the most similar reference, and
+        matches (n = 1 to 6). For exact matches, they are whether the text matches, and 1.
     """
 
     value: float
@@ -32,10 +32,10 @@ class CorpusScore(NamedTuple):
 
 
 class ScoredCorpus(NamedTuple):
-    """Detokenised text and the settings of its scores; see `corpus_scores`.
+    """Detokenised hypotheses and references, and the metric settings; see `corpus_scores`.
 
     Attributes:
-      references: lists with one reference per hypothesis, at least one list.
+      references: one list or more, each with one reference (or None) per hypothesis.
     """
 
     hypotheses: Sequence[str]
@@ -45,14 +45,14 @@ class ScoredCorpus(NamedTuple):
     bootstrap: int
 
 
-# The function for each metric, by registry name; it returns None if it does not apply.
+# Metric functions, keyed by name; a function returns None if the metric does not apply.
 FUNCTIONS: dict[str, Callable[[ScoredCorpus], CorpusScore | None]] = {}
 
 
 def text_metric(
     compute: Callable[[ScoredCorpus], CorpusScore | None],
 ) -> Callable[[ScoredCorpus], CorpusScore | None]:
-    """Registers a function in `FUNCTIONS` as the metric of its name."""
+    """Registers a metric function in `FUNCTIONS` under the function's name."""
     FUNCTIONS[compute.__name__] = compute
     return compute
 
@@ -66,18 +66,18 @@ def corpus_scores(
     further: Sequence[Sequence[str | None]] = (),
     final: bool = False,
 ) -> dict[str, Any]:
-    """Returns the scores of detokenised text by name, with each `*_ci` and each `*_signature`.
+    """Returns the scores of detokenised text, keyed by name, with their `*_ci` and `*_signature`.
 
-    If some have no interval, `no_interval` says which, and why. Final scores also have `counts` by
-    name, see `CorpusScore`.
+    If some scores have no interval, `no_interval` names them and the reason. Final scores also
+    include the `counts` of each metric; see `CorpusScore`.
 
     Args:
       references: one reference for each hypothesis.
       tokenizer: sacreBLEU's tokenizer for BLEU.
       moses: language code; if given, `bleu_moses_lowercase` is added.
-      bootstrap: number of resamples; below two there is no interval.
-      further: lists with one more reference for each hypothesis, or None if it has fewer.
-      final: whether to compute the metrics that only final scores include.
+      bootstrap: number of bootstrap resamples; with fewer than two, there are no intervals.
+      further: lists of additional references, padded with None for hypotheses that have fewer.
+      final: whether to include the metrics that are only computed for final scores.
     """
     corpus = ScoredCorpus(hypotheses, (references, *further), tokenizer, moses, bootstrap)
     scores: dict[str, Any] = {"counts": {}} if final else {}
@@ -101,7 +101,7 @@ def corpus_scores(
 
 @text_metric
 def exact_match(corpus: ScoredCorpus) -> CorpusScore:
-    """Returns the percentage of translations that equal a reference, ignoring outer blanks."""
+    """Returns the percentage of translations that equal a reference, ignoring outer spaces."""
     texts = zip(corpus.hypotheses, *corpus.references, strict=True)
     counts = np.array([[h.strip() in [r and r.strip() for r in rs], 1] for h, *rs in texts])
     matches, count = counts.sum(0).tolist()
@@ -119,7 +119,7 @@ def bleu(corpus: ScoredCorpus) -> CorpusScore:
 def chrf(corpus: ScoredCorpus) -> CorpusScore:
     """Returns chrF. Source: Popović 2015."""
     metric: Any = sacrebleu.CHRF()
-    # Python's zeros among NumPy's float32 would make the mean of resampled scores fail.
+    # Averaging the resampled scores fails if they mix Python zeros and NumPy float32.
     f_score = metric._compute_f_score
     metric._compute_f_score = lambda statistics: float(f_score(statistics))
     return _score_by_sacrebleu(metric, corpus)
@@ -127,7 +127,7 @@ def chrf(corpus: ScoredCorpus) -> CorpusScore:
 
 @text_metric
 def ter(corpus: ScoredCorpus) -> CorpusScore:
-    """Returns translation edit rate; unspaced text uses BLEU's tokens (Snover et al. 2006)."""
+    """Returns TER (Snover et al. 2006); text without spaces is split by BLEU's tokenizer."""
     if corpus.tokenizer not in ("zh", "ja-mecab", "char"):
         return _score_by_sacrebleu(sacrebleu.TER(), corpus)
     prepare = sacrebleu.BLEU(tokenize=corpus.tokenizer).tokenizer
@@ -136,9 +136,9 @@ def ter(corpus: ScoredCorpus) -> CorpusScore:
 
 @text_metric
 def bleu_moses_lowercase(corpus: ScoredCorpus) -> CorpusScore | None:
-    """Returns BLEU as in papers on Multi30k, which is not comparable with `bleu`.
+    """Returns BLEU as reported in papers on Multi30k, which is not comparable with `bleu`.
 
-    Both sides are lowercased, punctuation-normalised and tokenised as in Moses.
+    Hypotheses and references are lowercased, punctuation-normalised and tokenised as in Moses.
     """
     if not corpus.moses:
         return None
@@ -147,7 +147,7 @@ def bleu_moses_lowercase(corpus: ScoredCorpus) -> CorpusScore | None:
 
 
 def _score_prepared(metric: Any, corpus: ScoredCorpus, prepare: Callable, name: str) -> CorpusScore:
-    """Returns the score of text prepared by a function, whose name is in the signature."""
+    """Returns the score of text after preprocessing; `name` is added to the signature."""
     hypotheses, *references = (
         [text if text is None else prepare(text) for text in texts]
         for texts in (corpus.hypotheses, *corpus.references)
@@ -162,7 +162,7 @@ def _score_by_sacrebleu(metric: Any, corpus: ScoredCorpus) -> CorpusScore:
     resampled = corpus.bootstrap > 1 and len(corpus.hypotheses) >= MIN_TEXTS
     resamples = {"n_bootstrap": corpus.bootstrap} if resampled else {}
     counts = metric._extract_corpus_statistics(corpus.hypotheses, corpus.references)
-    metric._extract_corpus_statistics = lambda *_: counts  # avoids counting again
+    metric._extract_corpus_statistics = lambda *_: counts  # avoids computing them again
     score = metric.corpus_score(corpus.hypotheses, corpus.references, **resamples)
     interval = float(score._ci) if resampled and score._ci > ROUNDING else None
     return CorpusScore(score.score, interval, str(metric.get_signature()), np.array(counts))
@@ -171,9 +171,9 @@ def _score_by_sacrebleu(metric: Any, corpus: ScoredCorpus) -> CorpusScore:
 def moses_lowercase(language: str):
     """Returns the function that lowercases, normalises and tokenises a sentence as Moses does.
 
-    On Multi30k's raw test set it reproduces the published `lc.norm.tok` files line for line.
+    On the raw Multi30k test set, the function exactly reproduces the published `lc.norm.tok` files.
     """
-    from sacremoses import MosesPunctNormalizer, MosesTokenizer  # takes a fifth of a second
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer  # the import takes 0.2 s
 
     normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
     return lambda text: tokenizer.tokenize(normalizer.normalize(text.lower()), return_str=True)

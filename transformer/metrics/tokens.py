@@ -1,4 +1,4 @@
-"""Means over tokens, accumulated as sums and counts."""
+"""Token-level means, accumulated as sums and counts."""
 
 import functools
 import math
@@ -15,14 +15,14 @@ from transformer.model.losses import TokenSums
 
 
 def add(sums: Iterable[TokenSums]) -> TokenSums:
-    """Returns the total sums of all batches, at least one, added in their order."""
+    """Returns the total of the sums of one or more batches, added in order."""
     return functools.reduce(lambda total, more: jax.tree.map(operator.add, total, more), sums)
 
 
 def summarize(sums: TokenSums) -> dict[str, float]:
     """Returns loss and nll in nats per token, perplexity = exp(nll) and accuracy, as floats."""
     totals = {"loss": sums.loss, "nll": sums.nll, "accuracy": sums.correct}
-    with np.errstate(invalid="ignore"):  # for a diverging run, or without tokens
+    with np.errstate(invalid="ignore"):  # for a diverging run, or zero tokens
         weight = np.float32(sums.weight)
         values = {name: float(np.float32(total) / weight) for name, total in totals.items()}
     # A float64 can represent exp(700) but not exp(710).
@@ -30,12 +30,12 @@ def summarize(sums: TokenSums) -> dict[str, float]:
 
 
 def to_list(sums: TokenSums) -> list[float]:
-    """Returns loss, nll and correct of one run, each followed by its weight, with all bits."""
+    """Returns the unrounded sums of loss, nll and correct, each followed by the weight."""
     return [float(x) for total in sums[:3] for x in (total, sums.weight)]
 
 
 def from_list(numbers: Sequence[float]) -> TokenSums:
-    """Returns the inverse of `to_list`, bit for bit, on the host."""
+    """Inverts `to_list`, and returns bitwise identical sums as NumPy scalars on the host."""
     floats: Any = map(np.float32, numbers)
     loss, weight, nll, _, correct, _ = floats
     return TokenSums(loss, nll, correct, weight)
@@ -47,16 +47,16 @@ def loss_intervals(
     resamples: int,
     texts: Sequence[int] | None = None,
 ) -> dict[str, float]:
-    """Returns half-widths of the 95% intervals of the means over tokens, by name.
+    """Returns half-widths of the 95% bootstrap intervals of token-level means, keyed by name.
 
-    Without smoothing, `loss_ci` is `nll_ci`; `perplexity_ci` is that of exp(nll). Rows, such as
-    sentences, are resampled with replacement.
+    Without label smoothing, `loss_ci` equals `nll_ci`. `perplexity_ci` is the half-width for
+    exp(nll). Rows, such as sentences, are resampled with replacement.
 
     Args:
-      nll: sum over the tokens of each row, in nats.
+      nll: negative log-likelihood of each row, in nats.
       tokens: number of tokens in each row.
-      resamples: number of resamples; below two, or below `MIN_TEXTS` texts, there are no intervals.
-      texts: the text number of each row, from zero; rows of one text are drawn together.
+      resamples: number of resamples. With < 2 resamples or < `MIN_TEXTS` texts, returns {}.
+      texts: zero-based text number of each row; rows of the same text are resampled together.
 
     Source: Efron 1979, "Bootstrap Methods".
     """

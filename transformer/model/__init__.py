@@ -1,1 +1,1 @@
-"""The networks: masks, positions, attention, layers and whole models."""
+"""Neural networks: masks, positional encodings, attention, layers and complete models."""

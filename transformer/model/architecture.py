@@ -1,4 +1,4 @@
-"""The interfaces of a network and of an encoder-decoder architecture."""
+"""The interfaces of networks and encoder-decoder architectures."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -13,48 +13,48 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.model.config import ModelConfig, Size
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 
-# The input of an encoder: token ids, or a named tuple of arrays for another embedding.
+# The encoder input: token ids, or a named tuple of arrays for another embedding module.
 Source = Int[Array | np.ndarray, "B M"] | tuple
 
 
 class Network(nn.Module):
-    """The interface of a network; its methods are those of one without attention."""
+    """The interface of a network, with default methods for networks without attention."""
 
     @property
     def max_positions(self) -> int | None:
-        """The maximum number of positions, or None if it is unlimited."""
+        """The maximum number of positions, or None if there is no limit."""
         return None
 
     @nn.nowrap
     def sown_attention(self, sown: Mapping[str, Any], name: str) -> dict[str, list[Array]]:
-        """Returns the values of each layer that a forward pass has sown, by kind of attention.
+        """Returns the per-layer values that a forward pass has sown, keyed by kind of attention.
 
-        Kinds are "encoder_self", "decoder_self" and "cross", if the network has them.
+        The kinds are "encoder_self", "decoder_self" and "cross", if the network has them.
 
         Args:
-          sown: the collection `intermediates`.
+          sown: the Flax collection `intermediates`.
           name: "weights" for the attention weights [B, H, L, M], or "value_norms" for the norms of
-            transformed values [B, H, M], see `attention_variants.value_norms`. Their product is the
-            norm of each head's contribution from each token.
+            transformed values [B, H, M] (see `attention_variants.value_norms`). The product of the
+            two is the norm of each token's contribution to the output of each head.
         """
         return {}
 
     @nn.nowrap
     def weights_per_token(self, params: Any) -> int:
-        """Returns the number of kernel weights that multiply each token, including the logits.
+        """Returns the number of kernel parameters used per token, including the output projection.
 
-        Shared layers count each time they are applied. Kernels applied once per text do not count.
+        Shared layers count once per application. Kernels applied once per text are not counted.
         """
         return 0
 
     @nn.nowrap
     def flops_per_token(self, params: Any) -> int:
-        """Returns the floating-point operations of training per target token or token read.
+        """Returns the training FLOPs per target token, or per input token if there is no target.
 
-        A product with a weight is a multiplication and an addition, in the forward pass and twice
-        in the backward pass. The count has the weights of all layers and the logits, with as many
-        source as target tokens; it excludes the products of attention, small for sentences, and
-        the second pass of R-Drop.
+        Each weight costs one multiplication and one addition in the forward pass, and twice that in
+        the backward pass. The count includes all layers and the logits, and assumes equal numbers
+        of source and target tokens. It excludes the attention products, which are small for
+        sentences, and the second pass of R-Drop.
 
         Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1.
         """
@@ -62,9 +62,9 @@ class Network(nn.Module):
 
     @nn.nowrap
     def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
-        """Returns the embedding table of the source, which is the target's if they are tied.
+        """Returns the source embedding table; if embeddings are tied, it is also the target table.
 
-        In a bag of embeddings, rows of bigrams follow those of the tokens.
+        In a bag of embeddings, the rows for bigrams follow the rows for tokens.
         """
         params = params.get("encoder", params)
         embedding = params.get("source_embedding", params.get("target_embedding", params))
@@ -72,24 +72,24 @@ class Network(nn.Module):
 
 
 class Architecture(Network):
-    """An encoder, a decoder, or both: the interface of every entry of `build.REGISTRY`.
+    """The interface of the architectures in `build.REGISTRY`: an encoder, a decoder, or both.
 
-    Without encoder layers it is a language model, and without decoder layers it only encodes.
+    Without encoder layers, a model is a language model; without decoder layers, it is an encoder.
 
-    A subclass creates in its `setup` the embeddings `target_embedding` and, unless the output is
-    tied, `output_embedding`.
+    A subclass must create `target_embedding` in `setup`, and, unless the output embedding is tied,
+    `output_embedding`.
     """
 
     config: ModelConfig
-    has_heads: ClassVar[bool]  # whether it has attention heads, which gates can ablate
+    has_heads: ClassVar[bool]  # whether the model has heads that can be ablated with gates
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:
-        """Raises UserError if the numbers of a configuration do not fit this architecture."""
+        """Raises UserError if config values are not valid for this architecture."""
 
     @classmethod
     def has_cross_attention(cls, config: Any) -> bool:
-        """Whether the decoder attends to the source; see `build.has_cross_attention`."""
+        """Returns whether the decoder attends to the source; see `build.has_cross_attention`."""
         raise NotImplementedError
 
     def encode(
@@ -98,7 +98,7 @@ class Architecture(Network):
         source_mask: Bool[Array, "B M"],
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B M D"]:
-        """Returns the encoder's output, one vector per source token."""
+        """Returns the encoder output, one vector per source token."""
         raise NotImplementedError
 
     def decode(
@@ -110,12 +110,12 @@ class Architecture(Network):
         rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
-        """Returns the decoder's output for a whole target; no position sees future tokens.
+        """Returns the decoder output for whole targets; no output depends on future tokens.
 
         Args:
-          memory, source_mask: the output of `encode` and its mask; None without an encoder.
-          segments: the document of each token, if a language model's rows hold several. A token
-            sees only its own document; None if a row is one document.
+          memory, source_mask: the output of `encode` and its mask, or None without an encoder.
+          segments: the document number of each token, if several documents are packed into a
+            sequence; outputs then depend only on tokens of the same document. None otherwise.
         """
         raise NotImplementedError
 
@@ -126,13 +126,13 @@ class Architecture(Network):
         beam_size: int,
         steps: Size,
     ) -> Any:
-        """Returns the cache with which `decode_step` decodes `beam_size` hypotheses per sentence.
+        """Returns the initial cache of `decode_step` for `beam_size` hypotheses per sentence.
 
-        It has the methods that `decoding.search.Step` needs.
+        The cache has the methods that `decoding.search.Step` requires.
 
         Args:
-          source: without an encoder only its number of rows is used.
-          steps: minimum number of tokens that can be decoded.
+          source: the source; without an encoder, only the batch size of this argument is used.
+          steps: minimum number of tokens that the cache must be able to hold.
 
         Raises:
           UserError: the model has fewer positions than `steps`.
@@ -142,7 +142,7 @@ class Architecture(Network):
     def decode_step(
         self, tokens: Int[Array, "B P"], cache: Any
     ) -> tuple[Float[Array, "B P V"], Any]:
-        """Returns the logits after one more token of each hypothesis, and the updated cache."""
+        """Reads one more token of each hypothesis; returns the logits and the updated cache."""
         raise NotImplementedError
 
     # -- shared by all architectures
@@ -156,12 +156,12 @@ class Architecture(Network):
         rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L V"]:
-        """Returns float32 logits; the logits at target position i score the token after i.
+        """Returns float32 logits; the logits at target position i predict the token at i + 1.
 
         Args:
-          source, source_mask: None without an encoder.
+          source, source_mask: None if there is no encoder.
           source_mask, target_mask: True at tokens, False at padding.
-          rates: dropout rates in training, which needs the rng "dropout".
+          rates: dropout rates for training, which requires the RNG "dropout".
           segments: see `decode`.
         """
         inputs = source, target, source_mask, target_mask, rates, segments
@@ -176,7 +176,7 @@ class Architecture(Network):
         rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
-        """Returns the decoder's last hidden states: `__call__` before its logits."""
+        """Returns the decoder's last hidden states, from which the logits are computed."""
         memory = None
         if self.config.has_encoder:
             assert source is not None, "the encoder reads a source"
@@ -185,22 +185,22 @@ class Architecture(Network):
         return self.decode(target, memory, source_mask, target_mask, rates, segments)
 
     def factors(self, *inputs: Any) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
-        """Returns the factors of the logits, given the arguments of `__call__`."""
+        """Returns `output_factors`, given the arguments of `__call__`."""
         return self.output_factors(self.features(*inputs))
 
     def output_factors(
         self, features: Float[Array, "B L D"]
     ) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
-        """Returns the factors of the logits: hidden states and the output matrix [3.4].
+        """Returns the hidden states and the output matrix; their product is the logits [3.4].
 
-        The product uses the first factor's dtype; the matrix is still float32.
+        The product must be computed in the dtype of the hidden states; the matrix is float32.
         """
         untied = self.config.tied_embeddings == "none"
         table = self.output_embedding.table if untied else self.target_embedding.table
         return features.astype(self.config.dtypes.factors), table
 
     def logits(self, features: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
-        """Returns float32 scores over the target vocabulary."""
+        """Returns float32 logits over the target vocabulary."""
         features, table = self.output_factors(features)
         table = table.astype(features.dtype)
         return jnp.einsum("BLD,VD->BLV", features, table, preferred_element_type=jnp.float32)
@@ -213,11 +213,11 @@ class Architecture(Network):
 
     @nn.nowrap
     def kernels_per_token(self, params: Any) -> int:
-        """Returns `weights_per_token` without the logits."""
+        """Returns `weights_per_token` without the output projection."""
         raise NotImplementedError
 
 
 def count_kernels(params: Any) -> int:
-    """Returns the number of kernel weights in a tree of parameters."""
+    """Returns the number of kernel parameters in a parameter tree."""
     leaves: dict[str, Any] = flatten_dict(params, sep="/")
     return sum(leaf.size for name, leaf in leaves.items() if name.endswith("kernel"))

@@ -1,4 +1,4 @@
-"""Attention [3.2]: equation 1 and multi-head attention."""
+"""Scaled dot-product attention (equation 1) and multi-head attention [3.2]."""
 
 import functools
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from transformer.model.masks import AttentionInputs, AttentionPattern
 from transformer.model.positions.base import LAYER_HOOKS
 from transformer.model.positions.registry import SumOfPositions
 
-# Maximum float32 scores that chunked attention holds at a time, by platform, and the minimum
-# queries in a chunk for any number of keys. On a CPU 1 MiB, which stays in its cache: over 4,096
-# tokens a training step took 0.4 of the time with 16 MiB.
+# Maximum number of float32 scores that chunked attention holds at a time, keyed by platform, and
+# the minimum number of queries in a chunk. On a CPU, 1 MiB of scores stays in the cache: with 4,096
+# tokens, a training step took 0.4 times as long as with 16 MiB of scores.
 CHUNK_SCORES = {"cpu": 2**18, "gpu": 2**27, "tpu": 2**27}
 MIN_QUERIES = 32
 
@@ -34,25 +34,25 @@ def scaled_dot_product_attention(
     score_mod: Callable | None = None,
     weight_mod: Callable | None = None,
 ) -> tuple[Float[Array, "B L H K"], Float[Array, "B H L M"]]:
-    """Returns softmax(Q K^T / sqrt(K)) V of each head, and the attention weights.
+    """Returns softmax(Q K^T / sqrt(K)) V for each head, and the attention weights.
 
-    Scores and softmax are float32; the weights are cast to the dtype of the values for the product.
+    Scores and softmax are computed in float32; the weights are cast to the dtype of the values.
 
     Args:
       mask: True where a query may attend to a key.
       bias: added to the scores before the softmax.
       scale: replaces 1 / sqrt(K).
-      score_mod: (scores, scaled queries) -> scores, before the bias is added.
-      weight_mod: weights -> weights, between softmax and product; for instance dropout.
+      score_mod: a function (scores, scaled queries) -> scores, called before the bias is added.
+      weight_mod: a function weights -> weights, called after the softmax, such as dropout.
 
     Source: Vaswani et al. 2017, equation 1.
     """
     if scale is None:
-        # The root stays float32: in bfloat16, that of K = 48 would be 0.13% too large.
+        # The square root stays float32: in bfloat16, sqrt(48) would be 0.13% too large.
         queries = (queries / jnp.sqrt(jnp.float32(queries.shape[-1]))).astype(queries.dtype)
     else:
         queries = queries * scale
-    # For each head and sequence: Q of shape [L, K], K^T [K, M], V [M, K].
+    # Shapes for each head and sequence: Q [L, K], K^T [K, M], V [M, K].
     q, k_t = jnp.transpose(queries, (0, 2, 1, 3)), jnp.transpose(keys, (0, 2, 3, 1))
     scores = matmul.scores(q, k_t)
     scores = scores if score_mod is None else score_mod(scores, queries)
@@ -66,10 +66,10 @@ def scaled_dot_product_attention(
 def masked_softmax(
     scores: Float[Array, "B H L M"], mask: Bool[Array, "#B #H #L M"]
 ) -> Float[Array, "B H L M"]:
-    """Returns the attention weights: the softmax over the keys that the mask allows.
+    """Returns the attention weights: the softmax of the scores over unmasked keys.
 
-    A query that may attend to no key gets a row of zeros, while a plain softmax would spread its
-    weight over masked keys.
+    If all keys of a query are masked, the weights of the query are zeros; a plain softmax would
+    spread the weight over masked keys.
 
     Args:
       mask: True where a query may attend to a key.
@@ -81,22 +81,22 @@ def masked_softmax(
 
 
 class MultiHeadAttention(nn.Module):
-    """Concat(head_1, ..., head_h) W^O, where head_i attends with its own projections.
+    """Concat(head_1, ..., head_h) W^O, where each head has separate projections.
 
-    Queries come from one sequence; keys and values from the same one (self-attention) or from
-    another (cross-attention).
+    Queries come from one sequence; keys and values come from the same sequence (self-attention) or
+    from another one (cross-attention).
 
-    Everything beyond this section is in `attention_variants` and in the encodings: heads
-    that share keys and values (`num_kv_heads`), `query_key_norm`, scores without `scale_scores`,
-    `talking_heads`, and gates on heads, the variable `gates/heads`, either [H] or, one gate per
-    sequence, [B, H].
+    Features beyond section 3.2.2 are in `attention_variants` and in the positional encodings:
+    shared key-value heads (`num_kv_heads`), `query_key_norm`, unscaled scores (`scale_scores`),
+    `talking_heads`, and head gates (the variable `gates/heads`, of shape [H], or [B, H] if each
+    sequence has separate gates).
 
-    If a caller makes the collection `intermediates` mutable, it receives the sown values. `weights`
-    [B, H, L, M] are the softmax weights, before talking heads mix them and before dropout; for
-    `value_norms` [B, H, M] see `attention_variants.value_norms`.
+    If the collection `intermediates` is mutable, two values are sown: `weights` [B, H, L, M] are
+    the softmax weights before talking heads and dropout, and `value_norms` [B, H, M] are the norms
+    of transformed values (see `attention_variants.value_norms`).
 
     Args:
-      encodings: names of positional encodings, joined by `+`; those that act in layers act here.
+      encodings: names of positional encodings, joined by `+`; only their layer hooks are used.
 
     Source: Vaswani et al. 2017, section 3.2.2.
     """
@@ -132,14 +132,14 @@ class MultiHeadAttention(nn.Module):
         inputs: AttentionInputs | AttentionPattern,
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B L D"]:
-        """Returns the attention output for queries from `x` over `memory`, both hidden states."""
+        """Returns the attention output, with queries from `x` and keys and values from `memory`."""
         keys, values = self.keys_values(memory, inputs.key_positions)
         return self.attend(x, keys, values, inputs, rates)
 
     def keys_values(
         self, memory: Float[Array, "B M D"], positions: Int[Array, "M"]
     ) -> tuple[Float[Array, "B M G K"], Float[Array, "B M G K"]]:
-        """Returns the projected keys and values, which a cache stores.
+        """Returns the projected keys and values, as they are stored in a cache.
 
         G is the number of key-value heads.
         """
@@ -154,10 +154,10 @@ class MultiHeadAttention(nn.Module):
         inputs: AttentionInputs | AttentionPattern,
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B L D"]:
-        """Returns the attention output for queries from `x` over keys and values.
+        """Returns the attention output, given projected keys and values; queries come from `x`.
 
         Args:
-          inputs: a pattern, if no array may have an axis of all queries and one of all keys.
+          inputs: an `AttentionPattern` if no array of shape [L, M] should be created.
         """
         queries = self._normalize(self._split_heads(self.query(x)), "query_norm")
         queries = self.positions.rotate(queries, inputs.query_positions)
@@ -174,7 +174,7 @@ class MultiHeadAttention(nn.Module):
     def _attend(
         self, queries, keys, values, inputs: AttentionInputs, rates: DropoutRates
     ) -> Float[Array, "B L H K"]:
-        """Returns equation 1, with the variants that the config turns on."""
+        """Computes equation 1 with the variants that the config enables."""
         keys, values = (variants.repeat_heads(y, self.config.num_heads) for y in (keys, values))
         heads, weights = scaled_dot_product_attention(
             queries,
@@ -191,11 +191,11 @@ class MultiHeadAttention(nn.Module):
     def _attend_by_chunks(
         self, queries, keys, values, pattern: AttentionPattern, rates: DropoutRates
     ) -> Float[Array, "B L H K"]:
-        """Returns the result of `_attend`, for some queries at a time, each over all keys.
+        """Computes `_attend` for one chunk of queries at a time, over all keys.
 
-        A chunk's weights are recomputed for its gradient, so only one chunk's are held at a time.
-        With dropout each chunk has its own random key, split from that of the layer: the same seed
-        gives the same bits, but other ones than in the plain form.
+        The attention weights are recomputed in the backward pass, so only one chunk of weights is
+        held at a time. With dropout, each chunk uses a separate key, split from the layer's key:
+        dropout masks are reproducible, but differ from the masks of the "plain" implementation.
         """
         batch, length, heads, width = queries.shape
         held = CHUNK_SCORES.get(jax.default_backend(), CHUNK_SCORES["gpu"])
@@ -227,7 +227,7 @@ class MultiHeadAttention(nn.Module):
     def _split_heads(self, x: Float[Array, "B L D"]) -> Float[Array, "B L H K"]:
         return x.reshape(*x.shape[:-1], -1, self.config.head_width)
 
-    # -- variants that the config turns on
+    # -- variants that the config enables
 
     def _normalize(self, heads: Float[Array, "B L H K"], norm: str) -> Float[Array, "B L H K"]:
         """Normalises queries or keys according to `query_key_norm`."""
@@ -236,7 +236,7 @@ class MultiHeadAttention(nn.Module):
         return variants.l2_normalize(heads) if self.config.query_key_norm == "l2" else heads
 
     def _scale(self, dtype) -> Float[Array, ""] | None:
-        """Returns the learned scale of `query_key_norm` "l2", or 1; None for that of equation 1."""
+        """Returns the learned scale for "l2", 1 for unscaled scores, or None for 1 / sqrt(K)."""
         if self.config.query_key_norm == "l2":
             return jnp.asarray(self.query_key_scale, dtype)
         return None if self.config.scale_scores else jnp.ones((), dtype)

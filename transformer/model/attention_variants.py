@@ -1,4 +1,4 @@
-"""Variants of the attention of section 3.2.2, all off by default, and attention by cuDNN."""
+"""Variants of multi-head attention [3.2.2], all disabled by default, and cuDNN attention."""
 
 import math
 import re
@@ -17,14 +17,14 @@ from transformer.model.masks import AttentionPattern
 from transformer.model.positions.registry import acts_in, split_names, used_encodings
 
 MAX_HEAD_WIDTH = 128  # supported by all GPUs with flash attention
-SCORE_HOOKS = ("bias", "score", "value_bias")  # hooks of encodings that need scores or weights
+SCORE_HOOKS = ("bias", "score", "value_bias")  # encoding hooks that need scores or weights
 USE_OTHERS = "set model.attention_implementation to 'chunked' or 'plain'"
 
 
 def repeat_heads(heads: Float[Array, "B M G K"], num_heads: int) -> Float[Array, "B M H K"]:
-    """Returns keys or values with a head for each query head: neighbouring heads share one.
+    """Repeats key or value heads, so that each group of adjacent query heads shares a head.
 
-    Source: Shazeer 2019, "Fast Transformer Decoding" (one head of keys); Ainslie et al. 2023,
+    Source: Shazeer 2019, "Fast Transformer Decoding" (one key-value head); Ainslie et al. 2023,
     "GQA", section 2.2 (groups).
     """
     group = num_heads // heads.shape[2]
@@ -32,7 +32,7 @@ def repeat_heads(heads: Float[Array, "B M G K"], num_heads: int) -> Float[Array,
 
 
 def head_norm(config: ModelConfig) -> Norm:
-    """Returns the normalisation of each query or key over its head.
+    """Returns the LayerNorm for queries or keys, which normalises over the head dimension.
 
     Source: Dehghani et al. 2023, "Scaling Vision Transformers to 22 Billion Parameters", section 2.
     """
@@ -40,9 +40,9 @@ def head_norm(config: ModelConfig) -> Norm:
 
 
 def l2_normalize(heads: Float[Array, "B L H K"]) -> Float[Array, "B L H K"]:
-    """Returns queries or keys of length one, so that their product is a cosine.
+    """Normalises queries or keys to unit L2 norm; their dot product is then a cosine similarity.
 
-    A learned scale replaces 1 / sqrt(K), see `initial_scale`.
+    A learned scale replaces 1 / sqrt(K); see `initial_scale`.
 
     Source: Henry et al. 2020, "Query-Key Normalization for Transformers", equation 4.
     """
@@ -51,9 +51,9 @@ def l2_normalize(heads: Float[Array, "B L H K"]) -> Float[Array, "B L H K"]:
 
 
 def initial_scale(max_length: int) -> nn.initializers.Initializer:
-    """Returns the initializer of the scale of cosines: log2(n^2 - n).
+    """Returns the initializer for the scale of the cosine similarities, log2(n^2 - n).
 
-    With it, one of n = `max_length` keys can get nearly all of the weight.
+    With this scale, one of n = `max_length` keys can receive nearly all of the weight.
 
     Source: Henry et al. 2020, equation 5.
     """
@@ -62,7 +62,7 @@ def initial_scale(max_length: int) -> nn.initializers.Initializer:
 
 
 def talk(x: Float[Array, "B H L M"], mixture: Float[ArrayLike, "H H"]) -> Float[Array, "B H L M"]:
-    """Returns scores or weights mixed over the heads; [h, g] is the weight of head h in head g.
+    """Mixes scores or weights across heads: mixture[h, g] is the weight of head h in output g.
 
     Source: Shazeer et al. 2020, "Talking-Heads Attention", section 3.
     """
@@ -70,12 +70,12 @@ def talk(x: Float[Array, "B H L M"], mixture: Float[ArrayLike, "H H"]) -> Float[
 
 
 def identity(key: Array, shape: tuple[int, int]) -> Float[Array, "H H"]:
-    """Returns the initial mixture of talking heads, the identity matrix."""
+    """Returns the identity matrix, the initial mixture of talking heads."""
     return jnp.eye(*shape)
 
 
 def gate(heads: Float[Array, "B L H K"], gates: Float[Array, "*B H"]) -> Float[Array, "B L H K"]:
-    """Returns the heads' outputs times their gates; a gate of 0 removes its head.
+    """Multiplies each head's output by a gate; a gate that is set to 0 ablates the head.
 
     Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 2.3.
     """
@@ -87,14 +87,14 @@ def value_norms(
     kernel: Float[ArrayLike, "HK D"],
     mixture: Float[ArrayLike, "H H"] | None,
 ) -> Float[Array, "B H M"]:
-    """Returns the norm of a key's contribution to the output if all weight of a head is on it.
+    """Returns the norm of each position's transformed value vector, for each head.
 
-    The contribution is the key's value times the head's rows of W^O, or the sum of those that
-    talking heads mix the head into, in float32, without W^O's bias and encodings of values.
+    The transformed vector is the value vector times the head's rows of W^O: the contribution to the
+    output before weighting by attention. Norms are float32, and exclude biases and relative values.
 
     Args:
       kernel: W^O.
-      mixture: mixture of the weights, with talking heads.
+      mixture: the talking-heads mixture of weights, which is applied to the vectors, or None.
 
     Source: Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4.
     """
@@ -105,7 +105,7 @@ def value_norms(
     return jnp.linalg.norm(added, axis=-1)
 
 
-# -- attention by cuDNN, which needs no array with an axis of queries and one of keys
+# -- cuDNN attention, which needs no array of shape [L, M]
 
 
 def flash_attention(
@@ -117,15 +117,15 @@ def flash_attention(
     scale: Float[Array, ""] | None = None,
     implementation: Literal["cudnn", "xla"] = "cudnn",
 ) -> Float[Array, "B L H K"]:
-    """Returns the heads of equation 1; neighbouring query heads share one of G key-value heads.
+    """Returns the head outputs of equation 1; adjacent query heads share a key-value head.
 
     Args:
-      pattern: its padding comes after all tokens, and it has neither a bias nor segments.
+      pattern: must have padding only after all tokens, and neither a bias nor segments.
       scale: replaces 1 / sqrt(K).
-      implementation: argument of `jax.nn.dot_product_attention`.
+      implementation: passed to `jax.nn.dot_product_attention`.
 
     Raises:
-      UserError: a row of the batch holds several segments.
+      UserError: the pattern has segments.
 
     Source: Dao et al. 2022, "FlashAttention".
     """
@@ -138,7 +138,7 @@ def flash_attention(
         queries = queries * scale
     lengths = pattern.is_key.sum(axis=1, dtype=jnp.int32)
     number = queries.shape[1]
-    # JAX refuses gradients of cuDNN's attention over odd lengths. Padding never counts as a key.
+    # JAX rejects gradients of cuDNN attention for odd lengths. Padding is never attended to.
     queries, keys, values = (
         jnp.pad(x, [(0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0)]) for x in (queries, keys, values)
     )
@@ -155,7 +155,7 @@ def flash_attention(
 
 
 def check_flash_config(config: ModelConfig) -> None:
-    """Raises UserError if a model needs features that cuDNN's attention lacks."""
+    """Raises UserError if a model needs features that cuDNN attention lacks."""
     limits = {
         f"model.dtype='{config.dtype}'": config.dtype != "bfloat16",
         f"heads of width {config.head_width}": config.head_width % 8
@@ -174,9 +174,9 @@ def check_flash_config(config: ModelConfig) -> None:
 
 
 def check_flash_call(dropout: bool) -> None:
-    """Raises UserError if attention has dropout, or this process's device lacks cuDNN.
+    """Raises UserError if attention has dropout, or if the local device lacks cuDNN attention.
 
-    cuDNN's flash attention needs compute capability 8, that of an A100, or more.
+    cuDNN attention needs compute capability 8.0 (NVIDIA A100) or higher.
     """
     if dropout:
         raise UserError(

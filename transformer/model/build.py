@@ -1,4 +1,4 @@
-"""The registries of variants beyond the paper, and the model that a configuration describes."""
+"""The model registry, and the construction of a model from its config."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ POSITIONS.update(
 
 
 def check_names(config: ModelConfig) -> None:
-    """Raises UserError if a name is unknown, or the numbers do not fit the architecture."""
+    """Raises UserError if a name is unknown, or if values are not valid for the architecture."""
     check_choice("model.architecture", config.architecture, REGISTRY)
     check_choice("model.cell", config.cell, cells.REGISTRY)
     check_choice("model.recurrent_attention", config.recurrent_attention, attention.REGISTRY)
@@ -34,13 +34,13 @@ def check_names(config: ModelConfig) -> None:
 
 
 def build_model(config: ModelConfig) -> Architecture:
-    """Checks a configuration and returns its model."""
+    """Validates a config and returns its model."""
     check_names(config)
     return REGISTRY[config.architecture](config)
 
 
 def has_heads(config: Any) -> bool:
-    """Returns whether a model has attention heads, which gates can ablate.
+    """Returns whether a model has attention heads that can be ablated with gates.
 
     Args: config: a model's config, or the `model` part of an experiment's config.
     """
@@ -48,6 +48,6 @@ def has_heads(config: Any) -> bool:
 
 
 def has_cross_attention(config: Any) -> bool:
-    """Returns whether a model's decoder attends to the source; for `config` see `has_heads`."""
+    """Returns whether a model's decoder attends to the source; see `has_heads` for `config`."""
     architecture = REGISTRY.get(config.architecture)
     return architecture is not None and architecture.has_cross_attention(config)

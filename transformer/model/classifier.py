@@ -1,4 +1,4 @@
-"""Classifiers of texts and of pictures: an encoder with pooled output, and its baselines."""
+"""Text and image classifiers: an encoder with pooled output, and baselines."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,28 +18,28 @@ from transformer.model.vision.inputs import PictureText, from_patches
 from transformer.model.vision.patches import PatchEmbedding
 
 POOLINGS = ("mean", "first", "attention")
-FILTERS = (32, 64, 64)  # features of the convolutions of CnnLstm, each of which halves the sides
-BAG = "bag_of_embeddings"  # the architecture without encoder and decoder, `BagOfEmbeddings`
+FILTERS = (32, 64, 64)  # output channels of the convolutions in `CnnLstm`, which have stride 2
+BAG = "bag_of_embeddings"  # config name of `BagOfEmbeddings`, which has no encoder
 
 
 class Classified(NamedTuple):
-    """The output of a classifier: float32 logits, and the pooled vectors they are computed from."""
+    """The output of a classifier: pooled vectors, and the float32 logits computed from them."""
 
     logits: Float[Array, "B C"]
     embedding: Float[Array, "B E"]
 
 
 def masked_mean(x: Float[Array, "B M D"], mask: Bool[Array, "B M"]) -> Float[Array, "B D"]:
-    """Returns the float32 mean over the tokens that the mask keeps; zeros if it keeps none."""
+    """Returns the float32 mean over unmasked tokens, or zeros if all tokens are masked."""
     weights = mask / jnp.maximum(mask.sum(axis=1, keepdims=True), 1)
     return jnp.einsum("BMD,BM->BD", x.astype(jnp.float32), weights)
 
 
 class AttentionPooling(nn.Module):
-    """The sum of the tokens' vectors, weighted by their similarity to a learned query.
+    """The sum of token vectors, weighted by their similarity to a learned query.
 
-    The score of a token is the product of u = tanh(W h + b) and the query; the weights are the
-    softmax of the scores over a text's tokens. They are sown as `intermediates/weights`.
+    The score of a token is the dot product of u = tanh(W h + b) and the query; the weights are the
+    softmax of the scores over a text's tokens, and are sown as `intermediates/weights`.
 
     Source: Yang et al. 2016, "Hierarchical Attention Networks", equations 5 to 7.
     """
@@ -58,13 +58,13 @@ class AttentionPooling(nn.Module):
 
 
 class Classifier(Network):
-    """An encoder, its output pooled over the tokens of a text, and a linear map to the classes.
+    """An encoder whose output is pooled over the tokens, and a linear layer for the class logits.
 
     Args:
-      config: config of any architecture, without a decoder.
-      num_classes: C.
-      pooling: one of POOLINGS: "mean" over all tokens | "first" token alone (Devlin et al. 2019,
-        section 3), which is the class token of pictures | "attention", see `AttentionPooling`.
+      config: model config of any architecture, with no decoder layers.
+      num_classes: the number of classes, C.
+      pooling: one of POOLINGS: "mean" over all tokens | "first" token only (Devlin et al. 2019,
+        section 3), which is the class token for images | "attention" (see `AttentionPooling`).
     """
 
     config: ModelConfig
@@ -88,7 +88,7 @@ class Classifier(Network):
 
         Args:
           mask: True at tokens, False at padding.
-          rates: dropout rates in training, which needs the rng "dropout"; the rate of sub-layers is
+          rates: dropout rates for training, which requires the RNG "dropout"; the residual rate is
             also used for the pooled vectors.
         """
         x = self.encoder.encode(source, mask, rates)
@@ -99,7 +99,7 @@ class Classifier(Network):
             embedding = pool(x, mask)
         return Classified(self.output(self.dropout(embedding, rates.residual)), embedding)
 
-    # -- the interface of `Network`, forwarded to the encoder
+    # -- the interface of `Network`, delegated to the encoder
 
     @property
     def max_positions(self) -> int | None:
@@ -120,20 +120,20 @@ class Classifier(Network):
 
 
 class BagOfEmbeddings(Network):
-    """The mean of the tokens' embeddings, a small hidden layer, and a linear map to the classes.
+    """The mean of the token embeddings, a small hidden layer, and a layer for the class logits.
 
-    It ignores the order of tokens, except for bigrams if `bigram_buckets` is not 0: each bigram is
-    hashed into that number of additional rows of the table, and averaged with the tokens.
+    With `bigram_buckets`, each bigram is hashed to one of that many additional table rows, and its
+    embedding is included in the mean. Otherwise, the model ignores the order of tokens.
 
     Args:
-      vocab_size: V.
-      num_classes: C.
-      width: width of the embeddings, E.
-      hidden: units of the hidden layer, with ReLU.
-      bigram_buckets: number of rows for bigrams; 0 for none.
+      vocab_size: the vocabulary size, V.
+      num_classes: the number of classes, C.
+      width: embedding dimension, E.
+      hidden: number of hidden units, with ReLU.
+      bigram_buckets: number of table rows for bigrams; 0 disables bigrams.
 
     Source: Joulin et al. 2017, "Bag of Tricks for Efficient Text Classification", sections 2 and
-    2.2, which has no hidden layer.
+    2.2; the model in the paper has no hidden layer.
     """
 
     vocab_size: int
@@ -164,7 +164,7 @@ class BagOfEmbeddings(Network):
 
 
 def bigram_hash(tokens: Int[Array, "B M"], buckets: int) -> Int[Array, "B M-1"]:
-    """Returns the bucket, from zero, of each token and the one after it.
+    """Returns the zero-based bucket of each bigram, which is a token and the next token.
 
     The product with the first constant of MurmurHash3's finalizer distinguishes (a, b) from (b, a);
     the rest of the finalizer spreads neighbouring ids over the buckets.
@@ -177,13 +177,13 @@ def bigram_hash(tokens: Int[Array, "B M"], buckets: int) -> Int[Array, "B M-1"]:
 
 
 class BagOfPatches(Network):
-    """The means of patch vectors and of question vectors, a hidden layer, and the classes.
+    """The means of the patch and question embeddings, a hidden layer, and the class logits.
 
-    It sees the content of a picture, but not its positions.
+    The model ignores the positions of the patches.
 
     Args:
-      config: config of the embeddings; `d_ff` is the number of hidden units, with ReLU.
-      num_classes: C.
+      config: config of the embeddings; its `d_ff` is the number of hidden units, with ReLU.
+      num_classes: the number of classes, C.
     """
 
     config: ModelConfig
@@ -207,16 +207,16 @@ class BagOfPatches(Network):
 
 
 class CnnLstm(Network):
-    """Features of a small convolutional network times the last state of an LSTM over the question.
+    """Features of a small convolutional network, multiplied by the last state of a question LSTM.
 
-    Without a question it is only the convolutional network.
+    Without a question, only the convolutional network is used.
 
     Args:
-      config: `d_model` is the width of both; `cell` reads the question.
-      num_classes: C.
+      config: `d_model` is the output dimension of both networks; `cell` is the recurrent cell.
+      num_classes: the number of classes, C.
 
-    Source: Antol et al. 2015, "VQA: Visual Question Answering", section 4 ("LSTM Q + norm I"), with
-    features that are trained here.
+    Source: Antol et al. 2015, "VQA: Visual Question Answering", section 4 ("LSTM Q + norm I");
+    here, the image network is trained, too.
     """
 
     config: ModelConfig

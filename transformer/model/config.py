@@ -1,4 +1,4 @@
-"""The numbers and names that define an architecture, validated once."""
+"""The validated configuration of a model architecture."""
 
 import dataclasses
 import difflib
@@ -13,10 +13,10 @@ ATTENTION_IMPLEMENTATIONS = ("plain", "chunked", "flash")
 TIED_EMBEDDINGS = ("all", "decoder", "none")
 DTYPES = ("float32", "bfloat16")
 MAX_NUMBER = 2**31 - 1
-MAX_LAYERS = 1000  # depth of the deepest Transformer, arXiv:2203.00555; each layer is traced
-# Size of an axis; in a program for any size, such as an exported one, it is a symbol.
+MAX_LAYERS = 1000  # depth of the deepest Transformer (arXiv:2203.00555); each layer is traced
+# The size of an axis, which is symbolic in a program for any size, such as an exported program.
 Size = int | Any
-SEEING = "captioning image_classification visual_question_answering"  # tasks with pictures
+SEEING = "captioning image_classification visual_question_answering"  # tasks with image inputs
 POSITIVE, NOT_NEGATIVE, BELOW_ONE = (1, MAX_NUMBER), (0, MAX_NUMBER), (0, 0.999_999)
 FACTS = {
     "label": "a name in tables; a run that resumes may change it, as it may those of the next six",
@@ -51,13 +51,13 @@ FACTS = {
 
 
 class Key(NamedTuple):
-    """The facts about a config key; a comment gives its meaning, unit and source.
+    """The metadata of a config key; a comment at the key gives the meaning, unit and source.
 
     Attributes:
-      range: the smallest and the largest number, if it is numeric.
+      range: the minimum and maximum of a numeric key.
       facts: keys of `FACTS`.
-      choices: its values, or the dotted name of an object that has them; None for any value.
-      signs: the tasks whose scores include the key in their signatures.
+      choices: the allowed values, or the dotted name of an object that lists them; None allows all.
+      signs: the tasks that include the key in their score signatures.
     """
 
     default: Any
@@ -74,14 +74,14 @@ def key(
     choices: Any = None,
     signs: str = "",
 ) -> Any:
-    """Returns the dataclass field of a key, see `Key`; blanks separate facts and tasks."""
+    """Returns a dataclass field for a config key; `facts` and `signs` are space-separated names."""
     about = Key(default, range, frozenset(facts.split()), choices, frozenset(signs.split()))
     assert about.facts <= FACTS.keys(), facts
     return dataclasses.field(default=default, metadata={"key": about})
 
 
 class Dtypes(NamedTuple):
-    """The dtypes of activations, and of the factors of linear maps."""
+    """The dtypes of activations, and of the operands of linear maps."""
 
     activations: str
     factors: str
@@ -92,50 +92,50 @@ FLOAT32 = Dtypes("float32", "float32")
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """The configuration of a Transformer or its recurrent baseline; the keys of `config.model`.
+    """The configuration of a Transformer or a recurrent baseline: the keys of `config.model`.
 
-    With no encoder layers it is a decoder alone, a language model; with no decoder layers an
-    encoder alone. Vocabulary and embeddings of the missing side are ignored.
+    With no encoder layers, the model is a decoder-only language model; with no decoder layers, it
+    is encoder-only. Vocabulary and embedding settings of the missing side are ignored.
 
-    Dropout rates are not here: they are call arguments (`layers.DropoutRates`), so that one
-    compiled training step serves any rate.
+    Dropout rates are not included: they are call arguments (`layers.DropoutRates`), so that one
+    compiled training step works for any rates.
 
     Raises:
-      UserError: a number is out of range, a name is not one of those above, or embeddings are tied
-        across vocabularies of different size. `build.check_names` checks names of registries, and
-        whether the numbers fit the architecture.
+      UserError: a number is out of range, a name is not an allowed choice, or embeddings are tied
+        across vocabularies of different sizes. `build.check_names` checks registered names, and
+        whether the numbers are valid for the architecture.
     """
 
     source_vocab_size: int
     target_vocab_size: int
-    # transformer | recurrent, its baseline, which uses only these keys below: the numbers of
-    # layers, d_model, max_length, tied_embeddings, both dtypes, dropouts of embedding, word and
-    # residual (between layers) | bag_of_embeddings, for classifiers (Joulin et al. 2017), which
-    # uses only bag_*, bigram_buckets, dropouts of embedding and word. For pictures, also d_ff.
+    # transformer | recurrent, its baseline, which uses only these of the keys below: the numbers of
+    # layers, d_model, max_length, tied_embeddings, both dtypes, dropout_embedding, dropout_word and
+    # dropout_residual (between layers) | bag_of_embeddings, for classifiers (Joulin et al. 2017),
+    # which uses only bag_*, bigram_buckets, dropout_embedding, dropout_word, and d_ff for images.
     architecture: str = key("transformer")
     # lstm | lstm_peephole (Greff et al. 2017) | gru (Cho et al. 2014) | rnn
     cell: str = key("lstm")
-    # additive (Bahdanau et al. 2015) | multiplicative (Luong et al. 2015) | none: final states
+    # additive (Bahdanau et al. 2015) | multiplicative (Luong et al. 2015) | none: only final states
     recurrent_attention: str = key("additive")
-    d_model: int = key(512, POSITIVE, "recipe peers")  # width of the residual stream [3.2.2]
-    d_ff: int = key(2048, POSITIVE, "recipe peers")  # inner width of the feed-forward layers [3.3]
+    d_model: int = key(512, POSITIVE, "recipe peers")  # embedding dimension [3.2.2]
+    d_ff: int = key(2048, POSITIVE, "recipe peers")  # inner dimension of feed-forward layers [3.3]
     # must divide d_model if head_size is 0 [3.2.2]
     num_heads: int = key(8, POSITIVE, "recipe peers")
-    head_size: int = key(0, NOT_NEGATIVE)  # width of a head; 0: d_model / num_heads [3.2.2]
-    # 1: multi-query (Shazeer 2019), or grouped (Ainslie 2023); 0: num_heads
+    head_size: int = key(0, NOT_NEGATIVE)  # dimension of a head; 0: d_model / num_heads [3.2.2]
+    # 1: multi-query (Shazeer 2019); more: grouped-query (Ainslie 2023); 0: num_heads
     num_kv_heads: int = key(0, NOT_NEGATIVE)
-    talking_heads: bool = key(False)  # heads mix scores and weights (Shazeer et al. 2020)
-    scale_scores: bool = key(True)  # by 1 / sqrt(d_k), d_k the width of a head [3.2.1]
+    talking_heads: bool = key(False)  # mix scores and weights across heads (Shazeer et al. 2020)
+    scale_scores: bool = key(True)  # by 1 / sqrt(d_k), where d_k is the head dimension [3.2.1]
     # none | l2 (Henry et al. 2020) | layer (Dehghani et al. 2023)
     query_key_norm: str = key("none", choices=QUERY_KEY_NORMS)
     # [3.1]; 0 for a language model
     num_encoder_layers: int = key(6, (0, MAX_LAYERS), "recipe peers")
     # [3.1]; 0 for a classifier
     num_decoder_layers: int = key(6, (0, MAX_LAYERS), "recipe peers")
-    # all layers of a stack have the same parameters (Lan et al. 2020)
+    # share parameters across all layers of a stack (Lan et al. 2020)
     share_layers: bool = key(False)
     scan_layers: bool = key(False)  # compile one layer per stack for any depth; slower on a CPU
-    # recompute activations for the gradient (Chen et al. 2016)
+    # recompute activations in the backward pass (Chen et al. 2016)
     remat: bool = key(False, facts="start peers")
     # relu | gelu | silu; reglu | geglu | swiglu: gated (Shazeer 2020)
     activation: str = key("relu")
@@ -144,38 +144,38 @@ class ModelConfig:
     # post [3.1] | pre (Xiong et al. 2020) | both (Ding et al. 2021)
     norm_position: str = key("post", choices=NORM_POSITIONS)
     norm_epsilon: float = key(1e-6, (1e-15, 1), "peers")  # added to the variance
-    # all three [3.4] | decoder: target and output | none
+    # all: source, target and output [3.4] | decoder: target and output | none
     tied_embeddings: str = key("all", facts="peers", choices=TIED_EMBEDDINGS)
     output_bias: bool = key(False)  # added to the logits, as in Marian; the paper has none
-    attention_bias: bool = key(False, facts="peers")  # the paper's projections have none [3.2.2]
-    # plain: equation 1 as it stands | chunked: some queries at a time, so that memory grows with
-    # the length, not its square | flash: cuDNN's (Dao et al. 2022), for NVIDIA GPUs and bfloat16,
-    # without dropout of weights or encodings that change scores or weights
+    attention_bias: bool = key(False, facts="peers")  # in projections; none in the paper [3.2.2]
+    # plain: equation 1 | chunked: a chunk of queries at a time, so that memory grows linearly with
+    # the length | flash: cuDNN's FlashAttention (Dao et al. 2022), for NVIDIA GPUs and bfloat16,
+    # without attention dropout and encodings that change scores or weights
     attention_implementation: str = key(
         "plain", facts="implementation start peers", choices=ATTENTION_IMPLEMENTATIONS
     )
     # float32 | bfloat16: for activations; parameters are always float32
     dtype: str = key("float32", facts="start", choices=DTYPES)
-    # float32 | bfloat16: for the factors of linear maps and logits, with float32 sums; '' is
+    # float32 | bfloat16: for the operands of linear maps and logits, with float32 sums; '' is
     # `dtype`. bfloat16 is much faster on a CPU with AMX
     matmul_dtype: str = key("", facts="implementation start", choices=("", *DTYPES))
     # sinusoidal [3.5] | split | learned [3.5] | none | rotary | relative_bias | relative_shaw |
-    # alibi | grid_sinusoidal | grid_rotary | grid_bias, the last three for pictures, or a sum such
+    # alibi | grid_sinusoidal | grid_rotary | grid_bias (the last three for images), or a sum such
     # as sinusoidal+rotary; see transformer/model/positions/
     positions: str = key("sinusoidal")
     encoder_positions: str = key("")  # for the encoder; '' is `positions`
     decoder_positions: str = key("")  # for the decoder's self-attention; '' is `positions`
-    cross_positions: str = key("none")  # for cross-attention: not one that acts on embeddings
-    # relative_bias: number of buckets of distances (Raffel et al. 2020)
+    cross_positions: str = key("none")  # for cross-attention; must not act on embeddings
+    # relative_bias: number of distance buckets (Raffel et al. 2020)
     bias_buckets: int = key(32, (4, MAX_NUMBER))
-    # relative_bias: in tokens; longer distances share one bias
+    # relative_bias: maximum distance in tokens; longer distances share one bias
     bias_distance: int = key(128, POSITIVE)
-    # relative_shaw: in tokens; longer distances share one vector
+    # relative_shaw: maximum distance in tokens; longer distances share one vector
     shaw_distance: int = key(16, POSITIVE)
-    # maximum length in tokens, and the size of a learned table of positions
+    # maximum length in tokens, and number of learned positions
     max_length: int = key(512, (2, MAX_NUMBER), "start structure peers")
-    # Pictures are square: pixels per side of a patch (Dosovitskiy et al. 2021), pixels per side of
-    # the picture, and 3 channels (colour) or 1 (grey); 0: the source is text.
+    # Images are square: side of a patch in pixels (Dosovitskiy et al. 2021), or 0 if the source is
+    # text; side of the image in pixels; and 3 channels (colour) or 1 (grey).
     patch_size: int = key(0, NOT_NEGATIVE, "peers")
     picture_size: int = key(64, (1, 4096), facts="peers", signs=SEEING)
     picture_channels: int = key(3, (1, 3), facts="peers", signs=SEEING)
@@ -208,12 +208,12 @@ class ModelConfig:
 
     @property
     def has_encoder(self) -> bool:
-        """Whether there is a source to read."""
+        """Whether the model reads a source."""
         return self.num_encoder_layers > 0
 
     @property
     def has_decoder(self) -> bool:
-        """Whether there is a target to predict."""
+        """Whether the model predicts a target."""
         return self.num_decoder_layers > 0
 
     @property
@@ -223,43 +223,43 @@ class ModelConfig:
 
     @property
     def head_width(self) -> int:
-        """K, the width of one head: `head_size`, or d_model / num_heads if that is 0."""
+        """K, the dimension of a head: `head_size`, or d_model / num_heads if `head_size` is 0."""
         return self.head_size or self.d_model // self.num_heads
 
     @property
     def key_value_heads(self) -> int:
-        """The number of key-value heads: `num_kv_heads`, or `num_heads` if that is 0."""
+        """The number of key-value heads: `num_kv_heads`, or `num_heads` if `num_kv_heads` is 0."""
         return self.num_kv_heads or self.num_heads
 
     @property
     def dtypes(self) -> Dtypes:
-        """The dtypes of linear maps: `dtype`, and `matmul_dtype`, or `dtype` if that is ''."""
+        """The activation dtype, `dtype`, and the operand dtype, `matmul_dtype` or else `dtype`."""
         return Dtypes(self.dtype, self.matmul_dtype or self.dtype)
 
     @property
     def encoder_names(self) -> str:
-        """Names of the encoder's positional encodings."""
+        """The names of the encoder's positional encodings."""
         return self.encoder_positions or self.positions
 
     @property
     def decoder_names(self) -> str:
-        """Names of the positional encodings in the decoder's self-attention."""
+        """The names of the positional encodings in the decoder's self-attention."""
         return self.decoder_positions or self.positions
 
     @property
     def normalizes_input(self) -> bool:
-        """Whether a sub-layer's input is normalised, so that the residual stream itself is not."""
+        """Whether each sub-layer's input is normalised, instead of the residual stream itself."""
         return self.norm_position in ("pre", "both")
 
 
 def check_range(key: str, value: float, smallest: float, largest: float) -> None:
-    """Raises UserError if `value` is not from `smallest` to `largest`."""
+    """Raises UserError if `value` is not between `smallest` and `largest`, inclusive."""
     if not smallest <= value <= largest:
         raise UserError(f"{key}={value} is out of range: it must be from {smallest} to {largest}")
 
 
 def check_value(name: str, value: Any, about: Key) -> None:
-    """Raises UserError if the value of a key is out of its range, or not one of its choices."""
+    """Raises UserError if the value of a key is out of range, or is not an allowed choice."""
     if about.range is not None:
         check_range(name, value, *about.range)
     if isinstance(about.choices, tuple):
@@ -267,7 +267,7 @@ def check_value(name: str, value: Any, about: Key) -> None:
 
 
 def check_choice(key: str, value: str, choices) -> None:
-    """Raises UserError, listing the choices, if `value` is not one of them."""
+    """Raises UserError, which lists the choices, if `value` is not one of the choices."""
     if value not in choices:
         near = difflib.get_close_matches(value, choices)
         hint = f"; the nearest: {', '.join(near)}" if near else ""
@@ -277,17 +277,17 @@ def check_choice(key: str, value: str, choices) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class DropoutConfig:
-    """The dropout rates of `config.model`, which are call arguments, see `layers.DropoutRates`."""
+    """The dropout rates in `config.model`, passed as call arguments (`layers.DropoutRates`)."""
 
     # on embeddings plus positions [5.4]
     dropout_embedding: float = key(0.1, BELOW_ONE, "traced_above_zero start recipe peers")
     # on each sub-layer's output [5.4]
     dropout_residual: float = key(0.1, BELOW_ONE, "traced_above_zero start recipe peers")
-    # on attention weights; not in the paper, in tensor2tensor
+    # on attention weights; from tensor2tensor, not in the paper
     dropout_attention: float = key(0.0, BELOW_ONE, "traced_above_zero start peers")
     # inside the feed-forward layer; not in the paper
     dropout_activation: float = key(0.0, BELOW_ONE, "traced_above_zero start peers")
-    # whole layers (Fan et al. 2020); not in the paper
+    # on whole layers (Fan et al. 2020); not in the paper
     dropout_layer: float = key(0.0, BELOW_ONE, "traced_above_zero start")
-    # embeddings of whole tokens (Sennrich et al. 2016); not in the paper
+    # on the embeddings of whole tokens (Sennrich et al. 2016); not in the paper
     dropout_word: float = key(0.0, BELOW_ONE, "traced_above_zero start")

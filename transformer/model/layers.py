@@ -1,4 +1,4 @@
-"""Linear maps, norms, feed-forward, embeddings, dropout, residuals: all layers except attention."""
+"""All layers except attention: linear, norm, feed-forward, embedding, dropout and residual."""
 
 import functools
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from transformer.variants import Registry
 
 
 class DropoutRates(NamedTuple):
-    """Fractions of activations that are set to zero in training.
+    """The fractions of activations that are set to zero during training.
 
-    A rate is a traced number, so that it can vary without another compilation. The Python number
-    0.0 is known while tracing: it costs nothing and needs no random numbers, see `is_off`.
+    Rates are traced, so that they can change without recompilation. The Python float 0.0 is known
+    at trace time, so it adds no operations and needs no random numbers; see `is_off`.
     """
 
     embedding: float | Float[Array, ""] = 0.0
@@ -32,12 +32,12 @@ NO_DROPOUT = DropoutRates()
 
 
 def is_off(rate: float | Float[Array, ""]) -> bool:
-    """Returns whether a rate is the Python number zero, so that no operation is traced."""
+    """Returns whether a rate is the Python float 0.0, for which no operation is traced."""
     return isinstance(rate, float) and rate == 0.0
 
 
-# name: (function, gated). "gelu" is the form with tanh (Hendrycks and Gimpel 2016, section 2), as
-# in BERT and GPT, not that with the error function.
+# name: (function, gated). "gelu" is the tanh approximation (Hendrycks and Gimpel 2016, section 2),
+# as in BERT and GPT, not the exact form with the error function.
 ACTIVATIONS = Registry(
     relu=(jax.nn.relu, False),
     gelu=(jax.nn.gelu, False),
@@ -49,17 +49,17 @@ ACTIVATIONS = Registry(
 
 
 def flatten_tokens(x: Float[Array, "*batch D"]) -> Float[Array, "N D"]:
-    """Returns the vectors of all tokens of a batch on one axis.
+    """Flattens the batch axes into a single axis of tokens.
 
-    So the gradient of a linear map contracts a single axis: with two, a training step takes a third
-    longer on XLA's CPU backend. Values between linear maps have this shape, too, since XLA would
-    compute values twice that are needed in two shapes.
+    The gradient of a linear map then contracts a single axis: with two axes, a training step takes
+    a third longer on XLA's CPU backend. Activations between linear maps also have this shape, since
+    XLA would compute an activation twice if it were needed in two shapes.
     """
     return x.reshape(-1, x.shape[-1])
 
 
 class Linear(nn.Module):
-    """x W (+ b), with W of shape [inputs, features]."""
+    """Computes x W, or x W + b if `use_bias`; W has the shape [inputs, features]."""
 
     features: int
     dtypes: Dtypes
@@ -78,15 +78,15 @@ class Linear(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Zeroes a fraction of `x` and scales the rest up (Srivastava et al. 2014) [5.4].
+    """Zeroes a fraction of `x` and scales up the rest (Srivastava et al. 2014) [5.4].
 
-    The random bits are a hash of each element's index and the key. XLA fuses the hash into the
-    operation that reads the result, while a generator's output would be written to memory first.
+    The random numbers are hashes of each element's index and the key. XLA fuses the hash into the
+    next operation, whereas it would write the output of a random number generator to memory first.
 
     Args:
-      whole: zero whole vectors, along the last axis. On embeddings this is word dropout
+      whole: whether to zero whole vectors along the last axis. On embeddings this is word dropout
         (Sennrich et al. 2016, "Edinburgh Neural Machine Translation Systems for WMT 16").
-      rectified: use max(0, x) instead of x. The gradient of both needs only their result.
+      rectified: whether to apply ReLU before dropout; the combined gradient needs only the result.
     """
 
     whole: bool = False
@@ -97,11 +97,11 @@ class Dropout(nn.Module):
         if is_off(rate):
             return nn.relu(x) if self.rectified else x
         rate = jnp.asarray(rate, jnp.float32)
-        # The key is itself a hash: bits drawn with it would not be more random.
+        # The key is itself a hash: random bits generated from it would not be more random.
         seeds = jax.random.key_data(self.make_rng("dropout"))
         shape = (*x.shape[:-1], 1) if self.whole else x.shape
         keep = hash_uniform(seeds, shape) >= rate
-        # The factor stays float32: in bfloat16, that of a rate of 0.1 would be 0.16% too small.
+        # The factor stays float32: in bfloat16, it would be 0.16% too small for a rate of 0.1.
         factor = 1.0 / (1.0 - rate)
         if self.rectified:
             return rectify(x, keep, factor)
@@ -112,10 +112,10 @@ class Dropout(nn.Module):
 def rectify(
     x: Float[Array, "*shape"], keep: Bool[Array, "*shape"], factor: Float[Array, ""]
 ) -> Float[Array, "*shape"]:
-    """Returns max(0, x) times a positive factor where `keep` is true, elsewhere 0.
+    """Returns max(0, x) times a positive factor where `keep` is True, and 0 elsewhere.
 
-    The gradient with respect to x is the factor where the result is positive, elsewhere 0; so only
-    the result is stored for it. The factor has no gradient.
+    The gradient with respect to x is the factor where the result is positive, and 0 elsewhere, so x
+    need not be stored for the backward pass. The factor has no gradient.
     """
     return jnp.where(keep, (nn.relu(x) * factor).astype(x.dtype), 0)
 
@@ -134,13 +134,13 @@ rectify.defvjp(_rectify_forward, _rectify_backward)
 
 
 def hash_uniform(seeds: UInt32[Array, "seeds"], shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """Returns numbers in [0, 1), each a hash of the seeds and its own flat index.
+    """Returns uniform numbers in [0, 1), which are hashes of the seeds and the flat element index.
 
-    For each seed, which is mixed in first, it applies the 32-bit finalizer with the constants of
-    Chris Wellons' `lowbias32`. The 24 highest bits become the number: float32 has no more.
+    After mixing in each seed, the 32-bit finalizer with the constants of Chris Wellons' `lowbias32`
+    is applied. Each number uses the top 24 bits of its hash, to match the precision of float32.
 
     Args:
-      seeds: two or more.
+      seeds: two or more seeds.
     """
     index = jnp.zeros(shape, jnp.uint32)
     stride = 1
@@ -156,10 +156,10 @@ def hash_uniform(seeds: UInt32[Array, "seeds"], shape: tuple[int, ...]) -> Float
 
 
 class FeedForward(nn.Module):
-    """max(0, x W_1 + b_1) W_2 + b_2, or the same with another activation, or a gated one.
+    """Computes max(0, x W_1 + b_1) W_2 + b_2, or uses another, possibly gated, activation.
 
-    A gated activation multiplies the activated projection by a second, linear one; to keep the
-    number of parameters, give it two thirds of the inner width.
+    A gated activation multiplies the activated projection by a second, linear projection. With two
+    thirds of the inner dimension, a gated layer has as many parameters as an ungated layer.
 
     Source: Vaswani et al. 2017, equation 2; gated forms: Shazeer 2020, "GLU Variants".
     """
@@ -202,15 +202,15 @@ class Embedding(nn.Module):
         )
 
     def __call__(self, tokens: Int[Array, "B L"]) -> Float[Array, "B L D"]:
-        """Returns the vectors of the tokens times sqrt(d_model), in the compute dtype."""
+        """Returns the token embeddings times sqrt(d_model), in the activation dtype."""
         vectors = self.table[tokens] * jnp.sqrt(self.config.d_model)
         return vectors.astype(self.config.dtype)
 
 
 class LayerDrop(nn.Module):
-    """During training, skips a whole layer, the same layers for all sentences of a batch.
+    """Randomly skips whole layers during training, the same layers for all sentences of a batch.
 
-    The remaining layers are not scaled up.
+    The outputs of the remaining layers are not scaled up.
 
     Source: Fan et al. 2020, "Reducing Transformer Depth on Demand with Structured Dropout".
     """
@@ -226,10 +226,10 @@ class LayerDrop(nn.Module):
 
 
 class Residual(nn.Module):
-    """The connection around a sub-layer: LayerNorm(x + sublayer(x)) [3.1].
+    """The residual connection around a sub-layer: LayerNorm(x + sublayer(x)) [3.1].
 
-    With `norm_position` "pre", x + sublayer(LayerNorm(x)) (Xiong et al. 2020, figure 1b). With
-    "both", x + LayerNorm(sublayer(LayerNorm(x))) (Ding et al. 2021, "CogView", Sandwich-LN).
+    With `norm_position` "pre", it is x + sublayer(LayerNorm(x)) (Xiong et al. 2020, figure 1b).
+    With "both", it is x + LayerNorm(sublayer(LayerNorm(x))) (Ding et al. 2021, "CogView").
     """
 
     config: ModelConfig
@@ -260,11 +260,11 @@ class Residual(nn.Module):
 class Norm(nn.Module):
     """Normalises the last axis, and then applies a learned scale and an optional bias.
 
-    Statistics are float32.
+    Statistics are computed in float32.
 
     Args:
-      centered: subtract the mean, as layer normalisation does (Ba et al. 2016, equation 4) and
-        root-mean-square normalisation does not (Zhang and Sennrich 2019, equation 4).
+      centered: whether to subtract the mean, as in LayerNorm (Ba et al. 2016, equation 4) but not
+        in RMSNorm (Zhang and Sennrich 2019, equation 4).
       dtype: dtype of the output.
     """
 
@@ -287,10 +287,10 @@ def _normalize(
 ) -> Float[Array, "*batch D"]:
     """Returns u * scale in float32, where u = (x - mean) / sqrt(variance + epsilon).
 
-    Let g be the gradient of the loss with respect to the output, and h = g * scale. Then that of x
-    is (h - mean(h) - u mean(h u)) / sqrt(variance + epsilon), and that of the scale is the sum of
-    g u over the batch. JAX derives the same, but stores three arrays of x's size for it, such as
-    the scale of each element; this stores x and two numbers for each vector.
+    Let g be the gradient of the loss with respect to the output, and h = g * scale. Then the
+    gradient for x is (h - mean(h) - u mean(h u)) / sqrt(variance + epsilon), and the gradient for
+    the scale is the sum of g u over the batch. JAX derives the same gradients, but stores three
+    arrays of the size of x for them; this function stores x and two numbers per vector.
     """
     return _normalize_forward(x, scale, centered, epsilon)[0]
 
@@ -306,7 +306,7 @@ def _normalize_backward(centered, epsilon, residuals, g):
     x, scale, mean, inverse = residuals
     u = (x.astype(jnp.float32) - mean) * inverse
     gu = g * u
-    # Means of h and h u as products with a vector: for sums, XLA would write h to memory first.
+    # Means of h and h u are products with a vector: for sums, XLA would first write h to memory.
     weights = scale / scale.size
     product = functools.partial(jnp.matmul, precision="highest")  # float32 on accelerators, too
     by_x = g * scale - u * product(gu, weights)[..., None]
@@ -320,6 +320,6 @@ normalize.defvjp(_normalize_forward, _normalize_backward)
 
 
 def make_norm(config: ModelConfig) -> Norm:
-    """Returns layer or root-mean-square normalisation over the width."""
+    """Returns the LayerNorm or RMSNorm module that the config selects."""
     layer = config.norm == "layer"
     return Norm(layer, layer, config.norm_epsilon, config.dtype)

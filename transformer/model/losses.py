@@ -1,4 +1,4 @@
-"""Cross-entropy with label smoothing [5.4], without ever holding all logits at once."""
+"""Cross-entropy with label smoothing [5.4], computed without storing all logits at once."""
 
 import functools
 import math
@@ -12,20 +12,19 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from transformer.model.matmul import product, product_nt, product_tn
 
-# Maximum float32 logits that a device holds at a time for each run, by platform. On a CPU 8 MiB:
-# with more, they leave its cache, and with less, the gradient of the whole table, which each chunk
-# updates, is read and written more often. An accelerator has no such cache: with 256 MiB, a batch
-# of 25,000 tokens and 32,000 subwords is 12 chunks.
+# Maximum number of float32 logits that a device holds at a time for each run, keyed by platform. On
+# a CPU, they take 8 MiB: larger chunks do not fit in the CPU cache, and smaller chunks more often
+# read and write the gradient of the whole table, which each chunk updates. On an accelerator, they
+# take 256 MiB, which splits a batch of 25,000 tokens and 32,000 subwords into 12 chunks.
 CHUNK_LOGITS = {"cpu": 2**21, "gpu": 2**26, "tpu": 2**26}
-ROWS_AXES = ("data", "fsdp")  # mesh axes whose devices divide the rows of a batch
+ROWS_AXES = ("data", "fsdp")  # mesh axes over which a batch is sharded
 
 
 class TokenSums(NamedTuple):
-    """Sums over the weighted tokens of a batch, in float32; divide by `weight` for means.
+    """Weighted float32 sums over the tokens of a batch; divide by `weight` for means.
 
-    `loss` is what training minimises; `nll` the negative log-likelihood in nats, without
-    smoothing; `correct` counts tokens with the highest predicted probability, the first of ties
-    only.
+    `loss` is the training loss; `nll` is the negative log-likelihood in nats, without smoothing;
+    `correct` is the number of labels with the highest predicted probability (the first of ties).
     """
 
     loss: Float[Array, ""]
@@ -35,10 +34,10 @@ class TokenSums(NamedTuple):
 
 
 def r_drop(log_probs: Float[Array, "2 *N V"], _: Array) -> tuple[Array, Array]:
-    """Returns half of KL(p || q) and of KL(q || p) of two passes p and q, and a gradient of each.
+    """Returns half of KL(p || q) and half of KL(q || p) for passes p and q, and logit gradients.
 
-    It is half of the gradient of KL(p || q) + KL(q || p) with respect to the logits of that pass.
-    The mean over both passes is half of the loss of Liang et al., on the scale of one pass:
+    For the logits of each pass, the gradient is half the gradient of KL(p || q) + KL(q || p). The
+    loss is the mean over both passes, which is half the loss of Liang et al.:
 
         (loss(p) + loss(q)) / 2 + weight / 4 * (KL(p || q) + KL(q || p))
 
@@ -47,18 +46,18 @@ def r_drop(log_probs: Float[Array, "2 *N V"], _: Array) -> tuple[Array, Array]:
     probs = jnp.exp(log_probs)
     log_ratio = log_probs[0] - log_probs[1]
     log_ratio = jnp.stack([log_ratio, -log_ratio])
-    # As a product: XLA is slow on a CPU to sum rows of intermediate values. The terms nearly
-    # cancel, so accelerators may not round the factors.
+    # Computed as a product, since XLA sums rows of intermediate values slowly on a CPU. The terms
+    # nearly cancel, so accelerators must not round the operands.
     divergence = jnp.einsum("...V,...V->...", probs, log_ratio, precision="highest")
     gradient = probs * (log_ratio - divergence[..., None] + 1.0) - probs[::-1]
     return 0.5 * divergence, 0.5 * gradient
 
 
-# Additional terms of the loss, by the keys of `config.train` that are their weights: a function of
-# the log-probabilities and the logsumexp of the logits [P, ..., V] of P passes over a batch, which
-# returns values to average over the passes and their gradient by the logits; and the minimum P.
+# Auxiliary losses, keyed by the name of their weight in `config.train`: (function, minimum P). The
+# function maps log-probabilities and logsumexp of the logits [P, ..., V], for P passes over a
+# batch, to values to average over the passes, and to the gradient of the values for the logits.
 TERMS: dict[str, tuple[Callable[..., tuple[Array, Array]], int]] = {"r_drop": (r_drop, 2)}
-CROSS_ENTROPY: Mapping[str, Any] = {}  # without additional terms
+CROSS_ENTROPY: Mapping[str, Any] = {}  # no auxiliary losses
 
 
 def cross_entropy(
@@ -69,28 +68,29 @@ def cross_entropy(
     smoothing: float | Float[Array, ""],
     terms: Mapping[str, Any] = CROSS_ENTROPY,
 ) -> TokenSums:
-    """Returns the sums of the smoothed loss of logits = features table^T.
+    """Returns the sums of the label-smoothed loss, where logits = features table^T.
 
-    The label's probability is 1 - smoothing, and smoothing is spread evenly over all V tokens,
-    including the label (Szegedy et al. 2016, section 7). In expectation over that distribution,
+    The target distribution gives the label a probability of 1 - smoothing, and distributes
+    smoothing uniformly over all V tokens, including the label (Szegedy et al. 2016, section 7). The
+    loss is then
 
         loss = (1 - smoothing) * (logsumexp(logits) - logits[label])
-             + smoothing * (logsumexp(logits) - mean(logits)),
+             + smoothing * (logsumexp(logits) - mean(logits)).
 
-    which needs no one-hot array. Only `loss` has a gradient.
+    This formula needs no one-hot array. Only `loss` is differentiable.
 
-    The logits are by far the largest array of a batch. Therefore they are computed for a few target
-    positions at a time, together with their gradient; on a CPU, those of padding are left out.
+    The logits are by far the largest array of a batch. Therefore, the logits and their gradient are
+    computed for a few target positions at a time. On a CPU, padding is skipped.
 
-    If the mesh of the traced program has the axes `ROWS_AXES`, each of their devices adds up its
-    own rows, and the sums and the gradient of the table are reduced once, after the last chunk.
-    XLA would divide the loop among devices with a reduction in every iteration.
+    If the mesh of the traced program has the axes `ROWS_AXES`, each device processes its own shard
+    of the batch, and the sums and the gradient of the table are reduced once, after the last chunk.
+    XLA's automatic partitioning would add a reduction to every iteration of the loop.
 
     Args:
-      weights: 1 for tokens that count, 0 for padding.
-      smoothing: probability taken from the label, in [0, 1).
-      terms: the weights of additional terms of the loss. The sums are means over the passes that
-        these need, see `repeat_rows`.
+      weights: 1 for tokens in the loss, 0 for padding.
+      smoothing: the label smoothing factor, in [0, 1).
+      terms: the weights of auxiliary losses, keyed as in TERMS. The sums are averaged over the
+        passes that these losses need; see `repeat_rows`.
     """
     weights = weights / count_passes(terms)
     loss, (nll, correct) = _chunked_loss(features, table, labels, weights, smoothing, terms)
@@ -103,17 +103,17 @@ def row_nll(
     labels: Int[Array, "B L"],
     weights: Float[Array, "B L"],
 ) -> Float[Array, "B"]:
-    """Returns the negative log-likelihood of each row, in nats, see `cross_entropy`."""
+    """Returns the negative log-likelihood of each sequence in nats; see `cross_entropy`."""
     return _on_own_rows(_row_nll)(features, table, labels, weights, 0.0, CROSS_ENTROPY)[1]
 
 
 def count_passes(terms: Mapping[str, Any]) -> int:
-    """Returns the number of passes over a batch that these terms need."""
+    """Returns the number of passes over a batch that the auxiliary losses need."""
     return max((TERMS[name][1] for name in terms), default=1)
 
 
 def repeat_rows(batch: Any, terms: Mapping[str, Any]) -> Any:
-    """Returns a batch with each row repeated for each pass: dropout differs between them."""
+    """Repeats each sequence of a batch once per pass; dropout differs between passes."""
     passes = count_passes(terms)
     return jax.tree.map(lambda x: jnp.repeat(x, passes, axis=0), batch) if passes > 1 else batch
 
@@ -125,13 +125,13 @@ def class_cross_entropy(
     smoothing: float | Float[Array, ""],
     terms: Mapping[str, Any] = CROSS_ENTROPY,
 ) -> TokenSums:
-    """Returns the sums of the smoothed classification loss over texts, see `cross_entropy`.
+    """Returns the sums of the label-smoothed classification loss; see `cross_entropy`.
 
-    The loss of a text is multiplied by the weight of its class. The other sums are unweighted, and
+    The loss of each text is multiplied by its class weight. The other sums are unweighted, and
     `weight` is the number of texts.
 
     Args:
-      labels: classes from zero; negative for rows of padding.
+      labels: class ids, counted from zero; negative for padding rows.
     """
     there, own = labels >= 0, jnp.maximum(labels, 0)
     log_probs = jax.nn.log_softmax(logits)
@@ -151,7 +151,7 @@ def class_cross_entropy(
 
 
 def _by_pass(x: Shaped[Array, "B ..."], passes: int) -> Shaped[Array, "P b ..."]:
-    """Returns the rows of each pass, which are adjacent in a batch, see `repeat_rows`."""
+    """Moves the passes, which are adjacent rows of a batch, to a first axis; see `repeat_rows`."""
     return jnp.moveaxis(x.reshape(-1, passes, *x.shape[1:]), 1, 0)
 
 
@@ -170,7 +170,7 @@ def _forward(*arguments):
 
 
 def _on_own_rows(work: Callable) -> Callable:
-    """Applies `work` to the rows of each device of the mesh, and sums the first results."""
+    """Applies `work` to each device's batch shard, and sums the first result over all devices."""
     if not set(ROWS_AXES) <= set(jax.sharding.get_abstract_mesh().axis_names):
         return work
 
@@ -183,13 +183,13 @@ def _on_own_rows(work: Callable) -> Callable:
         on_device,
         in_specs=(rows, whole, rows, rows, whole, whole),
         out_specs=(whole, rows),
-        axis_names=set(ROWS_AXES),  # XLA divides the table along the other axes
+        axis_names=set(ROWS_AXES),  # XLA partitions the table over the other axes
         check_vma=False,  # the initial zeros of the loop are the same on all devices
     )
 
 
 def _row_nll(features, table, labels, weights, smoothing, terms):
-    """Returns no sums, and the negative log-likelihood of each row."""
+    """Returns ((), the negative log-likelihood of each sequence); there are no sums."""
     chunks = _cut(features, table, labels, weights, terms)
 
     def body(i, nll):
@@ -201,7 +201,7 @@ def _row_nll(features, table, labels, weights, smoothing, terms):
 
 
 def _sums(features, table, labels, weights, smoothing, terms):
-    """Returns (loss, nll, correct), and no values for each row."""
+    """Returns ((loss, nll, correct), None); there are no values per sequence."""
     chunks = _cut(features, table, labels, weights, terms)
 
     def body(i, sums):
@@ -213,7 +213,7 @@ def _sums(features, table, labels, weights, smoothing, terms):
 
 
 def _sums_and_gradients(features, table, labels, weights, smoothing, terms):
-    """Returns ((loss, nll, correct), gradient of the table), and gradient of the features."""
+    """Returns ((loss, nll, correct), gradient of the table), and the gradient of the features."""
     chunks = _cut(features, table, labels, weights, terms)
 
     def body(i, carry):
@@ -228,7 +228,7 @@ def _sums_and_gradients(features, table, labels, weights, smoothing, terms):
         return (jax.tree.map(jnp.add, sums, new), d_table), d_features
 
     zero = jnp.zeros((), jnp.float32)
-    # Transposed: otherwise, a CPU would transpose the gradient of the logits, not the features.
+    # Transposed, since a CPU would otherwise transpose the logits' gradient, not the features.
     start = (zero, zero, zero), jnp.zeros(table.shape[::-1], jnp.float32)
     zeros = jnp.zeros_like(chunks.features)
     (sums, d_table), d_features = jax.lax.fori_loop(0, chunks.turns, body, (start, zeros))
@@ -245,11 +245,11 @@ _chunked_loss.defvjp(_forward, _backward)
 
 
 class _Chunks(NamedTuple):
-    """The positions of a batch in chunks, [chunks, P, N, ...] for P passes over each row.
+    """The positions of a batch, split into chunks; P is the number of passes over each sequence.
 
     Attributes:
-      turns: the number of chunks with positions that count.
-      places: the index of each position, row by row, in all chunks; None if it is unchanged.
+      turns: the number of chunks to compute.
+      places: each batch position's index in the flattened chunks; None if the order is unchanged.
     """
 
     features: Float[Array, "chunks P N D"]
@@ -259,11 +259,11 @@ class _Chunks(NamedTuple):
     places: Int[Array, "positions"] | None
 
     def take(self, i):
-        """Returns features, labels and weights of one chunk."""
+        """Returns the features, labels and weights of one chunk."""
         return self.features[i], self.labels[i], self.weights[i]
 
     def restore(self, x, shape):
-        """Returns an array of all chunks, [chunks, P, N, ...], in the shape of the batch."""
+        """Returns a chunked array, [chunks, P, N, ...], in the order and shape of the batch."""
         passes = x.shape[1]
         x = jnp.moveaxis(x, 0, 1).reshape(passes, -1, *x.shape[3:])
         x = x[:, : math.prod(shape[:2]) // passes] if self.places is None else x[:, self.places]
@@ -271,10 +271,10 @@ class _Chunks(NamedTuple):
 
 
 def _cut(features, table, labels, weights, terms):
-    """Cuts the positions of a batch into chunks.
+    """Splits the positions of a batch into chunks.
 
-    On a CPU, positions that count come first, and chunks with only padding are left out. On an
-    accelerator, all are computed: otherwise the host would wait for their number.
+    On a CPU, padding is moved to the end, and chunks with only padding are skipped. On an
+    accelerator, all chunks are computed: counting them first would make the host wait.
     """
     passes, backend = count_passes(terms), jax.default_backend()
     total = labels.size // passes
@@ -298,7 +298,7 @@ def _cut(features, table, labels, weights, terms):
 
 
 def _logits(features, labels, table):
-    """Returns the logits of one chunk in float32, and those of the labels."""
+    """Returns the float32 logits of one chunk, and the logits of its labels."""
     flat = features.reshape(-1, features.shape[-1])
     logits = product_nt(flat, table.astype(features.dtype))
     logits = logits.reshape(*features.shape[:-1], -1)
@@ -306,11 +306,11 @@ def _logits(features, labels, table):
 
 
 def _chunk_sums(chunk, table, smoothing, terms):
-    """Returns (loss, nll, correct) of one chunk, and the gradient of the logits."""
+    """Returns (loss, nll, correct) for one chunk, and the gradient of its logits."""
     features, labels, weights = chunk
     logits, label_logits = _logits(features, labels, table)
     largest = logits.max(axis=-1)
-    # The logsumexp, written out: the gradient uses the same exponentials.
+    # The logsumexp is written out, because the gradient uses the same exponentials.
     exponentials = jnp.exp(logits - largest[..., None])
     normalizer = exponentials.sum(axis=-1)
     log_normalizer = largest + jnp.log(normalizer)
@@ -318,7 +318,7 @@ def _chunk_sums(chunk, table, smoothing, terms):
     uniform = log_normalizer - logits.mean(axis=-1)
     loss = (1.0 - smoothing) * nll + smoothing * uniform
     tokens = jnp.arange(table.shape[0])
-    # The first of the most probable, as in argmax, whose reduction XLA does not vectorise on a CPU.
+    # Only the first token counts among ties, as in argmax, which XLA does not vectorise on a CPU.
     before = jnp.where(tokens < labels[..., None], logits, -jnp.inf).max(axis=-1)
     correct = (label_logits >= largest) & (before < largest)
     target = jnp.where(tokens == labels[..., None], 1.0 - smoothing, 0.0)

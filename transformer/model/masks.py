@@ -1,4 +1,4 @@
-"""Attention masks [3.2.3], and all inputs of attention other than hidden states."""
+"""Attention masks [3.2.3], and all other inputs to attention except hidden states."""
 
 from collections.abc import Callable
 
@@ -12,10 +12,10 @@ def padding_mask(is_token: Bool[Array, "B M"]) -> Bool[Array, "B 1 1 M"]:
 
 
 def look_ahead_mask(queries: Int[Array, "L"], keys: Int[Array, "M"]) -> Bool[Array, "1 1 L M"]:
-    """Returns the mask with which position i attends to positions up to and including i.
+    """Returns the causal mask: position i may attend to positions up to and including i.
 
     Args:
-      queries, keys: positions, from zero.
+      queries, keys: positions, counted from zero.
 
     Source: Vaswani et al. 2017, section 3.2.3, third bullet.
     """
@@ -23,24 +23,24 @@ def look_ahead_mask(queries: Int[Array, "L"], keys: Int[Array, "M"]) -> Bool[Arr
 
 
 def segment_mask(queries: Int[Array, "B L"], keys: Int[Array, "B M"]) -> Bool[Array, "B 1 L M"]:
-    """Returns the mask with which tokens attend only within their own segment of a row.
+    """Returns the mask that restricts attention to tokens of the same segment.
 
-    So several short documents can share a row as if each had its own row.
+    Several short documents can then be packed into one sequence and remain independent.
 
     Args:
-      queries, keys: a number for each token, equal within a document.
+      queries, keys: segment number of each token, which is the same within a document.
     """
     return (queries[:, :, None] == keys[:, None, :])[:, None]
 
 
 @flax.struct.dataclass
 class AttentionInputs:
-    """The inputs of attention other than hidden states; the same in all layers of a stack.
+    """The inputs to attention except hidden states; they are the same in all layers of a stack.
 
     Attributes:
       mask: True where a query may attend to a key.
-      query_positions, key_positions: from zero.
-      bias: the sum that positional encodings add to the scores.
+      query_positions, key_positions: positions, counted from zero.
+      bias: the sum of the positional encodings' biases, which is added to the scores.
     """
 
     mask: Bool[Array, "#B #H #L M"]
@@ -51,17 +51,17 @@ class AttentionInputs:
 
 @flax.struct.dataclass
 class AttentionPattern:
-    """The rules that give the `AttentionInputs` for any subset of the queries.
+    """The rules that determine the `AttentionInputs` of any subset of the queries.
 
-    So a long sequence needs no array with an axis of all queries and one of all keys.
+    Long sequences then need no array of shape [L, M] over all queries and all keys.
 
     Attributes:
       is_key: True at tokens, False at padding.
-      query_positions, key_positions: from zero.
-      bias: (query positions, key positions) -> the bias of `AttentionInputs`; a pytree, if the
-        pattern has to be one.
-      segments: see `segment_mask`, if queries and keys are the same tokens and have segments.
-      look_ahead: whether a query may attend only to positions up to its own.
+      query_positions, key_positions: positions, counted from zero.
+      bias: a function (query positions, key positions) -> `AttentionInputs.bias`; it must be a
+        pytree if the pattern is used as a pytree.
+      segments: the segment numbers of the tokens in self-attention (see `segment_mask`), or None.
+      look_ahead: whether the mask is causal: a query may attend only up to its own position.
     """
 
     is_key: Bool[Array, "B M"]
@@ -72,7 +72,7 @@ class AttentionPattern:
     look_ahead: bool = flax.struct.field(pytree_node=False, default=False)
 
     def inputs(self, queries: Int[Array, "l"]) -> AttentionInputs:
-        """Returns the inputs of the queries at these positions."""
+        """Returns the attention inputs for the queries at these positions."""
         mask = padding_mask(self.is_key)
         if self.look_ahead:
             mask &= look_ahead_mask(queries, self.key_positions)

@@ -1,15 +1,15 @@
-"""Matrix products with factors of float32 or bfloat16 and sums of float32.
+"""Matrix products with float32 or bfloat16 operands and float32 accumulation.
 
 Some CPUs multiply bfloat16 several times as fast as float32: those with AMX, such as Intel Xeons
-since Sapphire Rapids. XLA's CPU backend uses AMX for x y if both factors are stored row by row.
-For other products of bfloat16, such as those in a gradient, with a transposed factor, it converts
-them to float32 first, which is slower than without bfloat16. Here, a factor is therefore transposed
-in memory, in a way that XLA does not undo.
+since Sapphire Rapids. XLA's CPU backend uses AMX for x y if both operands are row-major. It
+converts the operands of other bfloat16 products, such as those with a transposed operand in a
+gradient, to float32 first, which is slower than using float32. Here, an operand is therefore
+transposed in memory, in a way that XLA does not undo.
 
-For many small matrices, such as those of attention, XLA's CPU backend is fast only if they are
-stored row by row, in float32, too. Gradients are therefore products of that form.
+For many small matrices, as in attention, XLA's CPU backend is fast only if the matrices are
+row-major, even in float32. Gradients are therefore computed from row-major matrices.
 
-The form is chosen when a program is traced, for the platform of this process.
+The implementation is chosen at trace time, for the default backend of this process.
 """
 
 import functools
@@ -27,9 +27,9 @@ def _is_for_cpu() -> bool:
 def linear(
     x: Float[Array, "N K"], kernel: Float[ArrayLike, "K M"], factors: str, result: str
 ) -> Float[Array, "N M"]:
-    """Returns x @ kernel in the dtype `result`, both operands rounded to the dtype `factors`.
+    """Returns x @ kernel in dtype `result`, with both operands cast to dtype `factors`.
 
-    The operands of its gradients are rounded, too.
+    The backward pass casts the operands of its products in the same way.
     """
     if factors == result and not _is_by_rows(jnp.dtype(factors)):
         return x.astype(factors) @ jnp.asarray(kernel, factors)
@@ -37,24 +37,24 @@ def linear(
 
 
 def product(x: Float[Array, "N K"], y: Float[Array, "K M"]) -> Float[Array, "N M"]:
-    """Returns x y, float32, for two factors of one dtype."""
+    """Returns x y in float32, for operands of the same dtype."""
     if not _is_by_rows(x.dtype):
         return jnp.matmul(x, y, preferred_element_type=jnp.float32)
-    # Without barriers, XLA might move a transposition of a factor or of the result into the product
-    # after it chose the instructions, and would then not know how to compute it.
+    # Without barriers, XLA might fuse a transposition of an operand or of the result into the
+    # product after it has chosen instructions that cannot compute the fused product.
     x, y = jax.lax.optimization_barrier((x, y))
     return jax.lax.optimization_barrier(jnp.matmul(x, y, preferred_element_type=jnp.float32))
 
 
 def product_nt(x: Float[Array, "N K"], y: Float[Array, "M K"]) -> Float[Array, "N M"]:
-    """Returns x y^T, float32, for two factors of one dtype."""
+    """Returns x y^T in float32, for operands of the same dtype."""
     return product(x, _transpose(y) if _is_by_rows(x.dtype) else y.T)
 
 
 def product_tn(x: Float[Array, "K N"], y: Float[Array, "K M"]) -> Float[Array, "N M"]:
-    """Returns x^T y, float32, for two factors of one dtype.
+    """Returns x^T y in float32, for operands of the same dtype.
 
-    On a CPU this is faster than XLA's own form, in float32, too, if x is small.
+    On a CPU, this is faster than XLA's own implementation if x is small, even in float32.
     """
     return product(_transpose(x) if _is_for_cpu() else x.T, y)
 
@@ -64,11 +64,11 @@ def _is_by_rows(dtype: jnp.dtype) -> bool:
 
 
 def _transpose(x: Float[Array, "N K"]) -> Float[Array, "K N"]:
-    """Returns x^T row by row: XLA gives an array with a new axis the usual order in memory."""
+    """Returns x^T in row-major order: XLA stores an array with a new axis in the default layout."""
     return jax.lax.optimization_barrier(x.T[:, None])[:, 0]
 
 
-# JAX's own gradient would multiply the float32 gradient of the result by a bfloat16 factor.
+# JAX's own gradient would multiply the float32 gradient of the result by a bfloat16 operand.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _linear(x, kernel, dtype):
     return product(x.astype(dtype), kernel.astype(dtype))
@@ -90,7 +90,7 @@ _linear.defvjp(_forward, _backward)
 
 
 def scores(q: Float[Array, "B H L K"], k_t: Float[Array, "B H K M"]) -> Float[Array, "B H L M"]:
-    """Returns Q K^T of each head, float32, given K^T."""
+    """Returns Q K^T for each head in float32, given K^T."""
     product = _scores if _is_for_cpu() else _scores_forward
     return product(q, k_t)
 
@@ -98,7 +98,7 @@ def scores(q: Float[Array, "B H L K"], k_t: Float[Array, "B H K M"]) -> Float[Ar
 def weighted_sums(
     weights: Float[Array, "B H L M"], v: Float[Array, "B H M K"]
 ) -> Float[Array, "B H L K"]:
-    """Returns W V of each head, where W are the attention weights."""
+    """Returns W V for each head, where W are the attention weights."""
     product = _weighted_sums if _is_for_cpu() else jnp.matmul
     return product(weights, v)
 
@@ -128,7 +128,7 @@ def _weighted_sums_backward(factors, d_heads):
 
 
 def _is_short(x: Float[Array, "B H L K"], y: Float[Array, "B H K M"]) -> bool:
-    """Returns whether a matrix [L, M] is smaller than both factors, and is transposed instead."""
+    """Returns whether x y has fewer elements than x and y, and is thus cheaper to transpose."""
     return x.shape[-2] * y.shape[-1] < (x.shape[-2] + y.shape[-1]) * x.shape[-1]
 
 
@@ -137,7 +137,7 @@ def _t(x: Float[Array, "B H N M"]) -> Float[Array, "B H M N"]:
 
 
 def _swap(x: Float[Array, "B H N M"]) -> Float[Array, "B H M N"]:
-    """Returns the transposed matrices, in memory: XLA does not fuse this into its consumers."""
+    """Transposes matrices in memory: XLA does not fuse this transposition into its consumers."""
     return jax.lax.optimization_barrier(_t(x))
 
 
@@ -150,8 +150,8 @@ _weighted_sums.defvjp(lambda w, v: (jnp.matmul(w, v), (w, v)), _weighted_sums_ba
 def row_means(x: Float[Array, "*batch D"]) -> Float[Array, "*batch 1"]:
     """Returns the means over the last axis.
 
-    On a CPU they are a product: XLA would store the mean of each row once per element. The product
-    has full precision on the other platforms of an exported program, too.
+    On a CPU, they are computed as a matrix product: otherwise XLA would store each mean once per
+    element. The product has full precision on the other platforms of an exported program, too.
     """
     if not _is_for_cpu():
         return x.mean(-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""The layers of encoder and decoder [3.1], and stacks of them."""
+"""Encoder and decoder layers [3.1], and stacks of layers."""
 
 import contextlib
 import dataclasses
@@ -17,7 +17,7 @@ from transformer.model.config import ModelConfig, Size
 from transformer.model.layers import DropoutRates, FeedForward, LayerDrop, Residual
 from transformer.model.masks import AttentionInputs, AttentionPattern
 
-# Kind of attention -> (its stack, its name in a layer).
+# Kind of attention -> (name of the stack, name of the attention module in a layer).
 ATTENTIONS = {
     "encoder_self": ("encoder_layers", "self_attention"),
     "decoder_self": ("decoder_layers", "self_attention"),
@@ -26,7 +26,7 @@ ATTENTIONS = {
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward, a residual connection around each [3.1]."""
+    """Self-attention and a feed-forward layer, with a residual connection around each [3.1]."""
 
     config: ModelConfig
 
@@ -52,9 +52,9 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, cross-attention to the source, feed-forward [3.1].
+    """Masked self-attention, cross-attention to the source, and a feed-forward layer [3.1].
 
-    Without an encoder there is no source, and no attention to it (Radford et al. 2018, "GPT").
+    Without an encoder, there is no cross-attention (Radford et al. 2018, "GPT").
     """
 
     config: ModelConfig
@@ -94,7 +94,7 @@ class DecoderLayer(nn.Module):
     def init_cache(
         self, memory: Float[Array, "B M D"], beam_size: int, steps: Size
     ) -> "LayerKVCache":
-        """Returns the cache with which `decode_step` decodes."""
+        """Returns the initial cache for `decode_step`."""
         heads, width = self.config.key_value_heads, self.config.head_width
         empty = jnp.zeros((memory.shape[0], heads, width, steps * beam_size), self.config.dtype)
         past = empty, jnp.swapaxes(empty, 2, 3)
@@ -119,8 +119,7 @@ class DecoderLayer(nn.Module):
             cache = cache.write(
                 *self.self_attention.keys_values(x, inputs.query_positions), index * x.shape[1]
             )
-            # The pasts of all hypotheses share one axis of keys; the mask shows each hypothesis its
-            # own.
+            # The past keys of all hypotheses share one axis; the mask separates the hypotheses.
             past = jnp.moveaxis(cache.keys, 3, 1), jnp.moveaxis(cache.values, 2, 1)
             return self.self_attention.attend(x, *past, inputs)
 
@@ -140,12 +139,12 @@ class DecoderLayer(nn.Module):
 
 @flax.struct.dataclass
 class LayerKVCache:
-    """Keys and values of one decoder layer: those of the steps so far, and of the source if any.
+    """The keys and values of a decoder layer for past steps and, with an encoder, for the source.
 
-    The P hypotheses of a step have P slots, after those of the step before. Heads come before
-    positions, and keys have their positions last, as the products of attention read them best; XLA
-    would copy the whole cache in each step to transpose or reshape it. With `scan_layers`, all
-    layers are on a leading axis.
+    The P hypotheses of a step use P slots, after the slots of the previous step. Heads come before
+    positions, and positions are the last axis of keys, because attention products read this layout
+    fastest. With another layout, XLA would copy the whole cache in each step to transpose it. With
+    `scan_layers`, all layers are stacked on a leading axis.
     """
 
     keys: Float[Array, "*layers B G K slots"]
@@ -156,7 +155,7 @@ class LayerKVCache:
     def write(
         self, keys: Float[Array, "B P G K"], values: Float[Array, "B P G K"], slot: Int[Array, ""]
     ) -> "LayerKVCache":
-        """Returns the cache with the keys and values of a step, from a slot on."""
+        """Returns the cache after writing a step's keys and values to the slots from `slot` on."""
         update = jax.lax.dynamic_update_slice_in_dim
         return dataclasses.replace(
             self,
@@ -165,7 +164,7 @@ class LayerKVCache:
         )
 
     def grow(self, slots: int) -> "LayerKVCache":
-        """Returns the cache with this many further slots."""
+        """Returns the cache with `slots` additional slots."""
         return dataclasses.replace(
             self,
             keys=pad_axis(self.keys, -1, slots),
@@ -173,22 +172,22 @@ class LayerKVCache:
         )
 
     def take(self, rows: Int[Array, "n"]) -> "LayerKVCache":
-        """Returns the cache of some sentences."""
+        """Returns the cache for the selected sentences."""
         return jax.tree.map(lambda x: jnp.take(x, rows, axis=-4), self)
 
 
 def pad_axis(x: Float[Array, "..."] | Int[Array, "..."], axis: int, count: int) -> Array:
-    """Returns an array with `count` zeros at the end of an axis."""
+    """Returns an array with `count` zeros appended along an axis."""
     room = [(0, 0)] * x.ndim
     room[axis] = 0, count
     return jnp.pad(x, room)
 
 
 def make_layers(layer: type[nn.Module], depth: int, config: ModelConfig) -> Any:
-    """Returns the layers of a stack: one module each, or one with stacked parameters.
+    """Returns the layers of a stack: one module per layer, or a single module for `scan_layers`.
 
-    With `share_layers` all are the same module (Dehghani et al. 2019, "Universal Transformers",
-    without its time encoding and halting; Lan et al. 2020, "ALBERT", section 3.1).
+    With `share_layers`, all layers are the same module (Dehghani et al. 2019, "Universal
+    Transformers", without its time encoding and halting; Lan et al. 2020, "ALBERT", section 3.1).
     """
     if config.scan_layers:
         return layer(config)
@@ -196,9 +195,9 @@ def make_layers(layer: type[nn.Module], depth: int, config: ModelConfig) -> Any:
 
 
 def stacked_modules(config: Any) -> tuple[str, ...]:
-    """Returns the names of modules that hold the stacked parameters of all layers.
+    """Returns the names of the modules that hold stacked parameters of all layers.
 
-    These parameters have a leading axis of layers.
+    Stacked parameters have a leading layer axis.
 
     Args:
       config: a model's config, or the `model` part of an experiment's config.
@@ -215,21 +214,21 @@ def run_layers(
     x: Float[Array, "B L D"],
     each: Any = None,
 ) -> tuple[Float[Array, "B L D"], Any]:
-    """Returns the output of the last layer, and the other outputs of all layers.
+    """Returns the output of the last layer, and the additional outputs of all layers.
 
-    With `scan_layers` one compiled layer runs `depth` times, over parameters and `each`
-    stacked on a leading axis. With `remat` a layer's activations are recomputed for its
-    gradient instead of being stored (Chen et al. 2016).
+    With `scan_layers`, one compiled layer runs `depth` times; its parameters and `each` are stacked
+    on a leading axis. With `remat`, activations are recomputed in the backward pass instead of
+    being stored (Chen et al. 2016).
 
     Args:
-      run: (layer, x, its part of `each`) -> (x, other output).
+      run: (layer, x, item of `each`) -> (x, additional output).
       each: a tree with an item for each layer, or None.
     """
     if config.remat:
         run = nn.remat(run, prevent_cse=not config.scan_layers)
     if not config.scan_layers:
         run = nn.jit(run)  # traced once for all layers
-        # Outside a program, each call would compile one. `nn.jit` remains for its random keys.
+        # Outside a trace, each call would compile a program. `nn.jit` still derives random keys.
         in_program = isinstance(x, Tracer)
         results = []
         with contextlib.nullcontext() if in_program else jax.disable_jit():
@@ -247,10 +246,10 @@ def run_layers(
 
 
 def sown_by_kind(intermediates: Mapping[str, Any], name: str) -> dict[str, list[Array]]:
-    """Returns the values that each layer's attention has sown under a name, by kind of attention.
+    """Returns the values that each layer's attention has sown as `name`, keyed by attention kind.
 
     Args:
-      intermediates: the collection of that name, after a forward pass.
+      intermediates: the Flax collection `intermediates` after a forward pass.
     """
     found: dict[str, list[Array]] = {}
     for kind, (stack, attention) in ATTENTIONS.items():
@@ -264,10 +263,10 @@ def sown_by_kind(intermediates: Mapping[str, Any], name: str) -> dict[str, list[
 
 
 def unit_gates(config: ModelConfig) -> dict[str, Float[Array, "layers H"]]:
-    """Returns a gate of 1 for each head, by kind of attention; such gates have no effect.
+    """Returns gates that are all 1 (no effect) for the heads of each kind of attention.
 
-    Kinds are "encoder_self", "decoder_self" and "cross", if the model has them. Shared layers
-    share their gates, and count as one.
+    The kinds are "encoder_self", "decoder_self" and "cross", if the model has them. Shared layers
+    share their gates, and count as one layer.
 
     Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 2.3.
     """
@@ -286,12 +285,12 @@ def unit_gates(config: ModelConfig) -> dict[str, Float[Array, "layers H"]]:
 def gate_variables(
     gates: Mapping[str, Float[Array, "layers *B H"]], config: ModelConfig, part: str = ""
 ) -> dict[str, Any]:
-    """Returns the variable collection `gates`, by which a model multiplies its heads.
+    """Returns the variable collection `gates`, by which the head outputs are multiplied.
 
     Args:
-      gates: by kind of attention, see `unit_gates`; missing kinds have none. An axis before the
-        heads, if any, is the batch axis, for separate gates in each sequence.
-      part: name of the Transformer within the model; '' if it is the whole model.
+      gates: keyed by kind of attention (see `unit_gates`); heads of missing kinds are not gated. An
+        optional batch axis before the head axis gives each sequence separate gates.
+      part: name of the Transformer module within the model; '' if it is the whole model.
     """
     collection: dict[str, Any] = {}
     for kind, by_layer in gates.items():

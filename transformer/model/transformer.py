@@ -1,4 +1,4 @@
-"""The Transformer [3.1], for whole sequences or token by token."""
+"""The Transformer [3.1], for whole sequences and for incremental decoding."""
 
 import dataclasses
 import functools
@@ -35,17 +35,17 @@ from transformer.model.stack import (
 )
 from transformer.variants import Registry
 
-# Embedding modules by kind of source, called with (vocabulary size, config). See `build`.
+# Kind of source -> embedding module, called with (vocabulary size, config). See `build`.
 SOURCE_EMBEDDINGS: dict[str, Any] = Registry(tokens=Embedding)
 
 
 class Transformer(Architecture):
-    """Predicts each next token of a target from the target so far and a source.
+    """Predicts the next target token from the source and the previous target tokens.
 
-    With no encoder layers, the decoder alone predicts the next token of any text (Radford et al.
-    2018, "GPT"); with no decoder layers, the encoder alone reads one (Devlin et al. 2019, "BERT").
+    With no encoder layers, it is a decoder-only language model (Radford et al. 2018, "GPT"); with
+    no decoder layers, it is encoder-only (Devlin et al. 2019, "BERT").
 
-    Variables `gates` multiply its heads, and remove them if 0; see `stack.gate_variables`.
+    The variables `gates` multiply the outputs of attention heads; see `stack.gate_variables`.
 
     Source: Vaswani et al. 2017, figure 1.
     """
@@ -104,7 +104,7 @@ class Transformer(Architecture):
         rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
-        """See `Architecture`; with segments, positions are counted from the start of each."""
+        """See `Architecture`; positions are counted from the start of each segment."""
         check_length(target.shape[1], self.config)
         positions = jnp.arange(target.shape[1])
         starts = 0 if segments is None else segment_starts(segments)
@@ -145,8 +145,8 @@ class Transformer(Architecture):
     ) -> tuple[Float[Array, "B P V"], "KVCache"]:
         """See `Architecture`.
 
-        The hypotheses of a sentence replace the target positions of `decode`: their queries share
-        one set of keys, with a mask for each hypothesis.
+        The hypotheses of a sentence take the place of the target positions in `decode`: the queries
+        of all hypotheses share one set of keys, with a separate mask for each hypothesis.
         """
         beam_size, steps = cache.back_pointers.shape[1:]
         slots = jnp.broadcast_to(jnp.arange(beam_size, dtype=jnp.int32), tokens.shape)
@@ -179,7 +179,7 @@ class Transformer(Architecture):
     def output_factors(
         self, features: Float[Array, "B L D"]
     ) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
-        """See `Architecture`; a bias is one more column of the matrix, times ones."""
+        """See `Architecture`; for an output bias, ones and a matrix column are appended."""
         features, table = super().output_factors(features)
         if not self.config.output_bias:
             return features, table
@@ -236,9 +236,9 @@ class Transformer(Architecture):
         segments=None,
         look_ahead=False,
     ) -> AttentionInputs | AttentionPattern:
-        """Returns inputs of the plain form, or the pattern of the forms that never hold [L, M].
+        """Returns an `AttentionPattern` for chunked or flash attention, or else `AttentionInputs`.
 
-        Only the plain form initialises parameters, and can return weights.
+        `AttentionInputs` are also used to initialise parameters and to return attention weights.
         """
         pattern = AttentionPattern(
             is_key, query_positions, key_positions, encoding.bias, segments, look_ahead
@@ -246,14 +246,14 @@ class Transformer(Architecture):
         plain = self.config.attention_implementation == "plain"
         if plain or self.is_initializing() or self.is_mutable_collection("intermediates"):
             return pattern.inputs(query_positions)
-        # A layer of a scan can call a function of the stack's variables, but not its modules.
+        # A scanned layer can call functions of the stack's variables, but not the stack's modules.
         module, variables = encoding.unbind()
         bias = functools.partial(module.apply, method="bias")
         return dataclasses.replace(pattern, bias=jax.tree_util.Partial(bias, variables))
 
 
 def segment_starts(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
-    """Returns the position in the row, from zero, at which the segment of each token starts.
+    """Returns, for each token, the zero-based position at which the token's segment starts.
 
     Args:
       segments: segment numbers; the tokens of a segment are adjacent.
@@ -285,7 +285,7 @@ class KVCache:
     """The state of incremental decoding.
 
     Keys and values are never moved when a beam is pruned: `back_pointers[b, p, t]` is the slot of
-    hypothesis p of sentence b at step t. `index` counts the steps done.
+    hypothesis p of sentence b at step t. `index` is the number of completed steps.
     """
 
     index: Int[Array, ""]
@@ -309,7 +309,7 @@ class KVCache:
         )
 
     def take(self, rows: Int[Array, "n"]) -> "KVCache":
-        """Returns the cache of some sentences."""
+        """Returns the cache for the selected sentences."""
         return dataclasses.replace(
             self,
             back_pointers=self.back_pointers[rows],

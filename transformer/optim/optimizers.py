@@ -1,7 +1,7 @@
-"""Optimizers [5.3]: clipping, a direction, its rate and decay, and accumulation.
+"""Optimizers [5.3]: clipping, update directions, weight decay and gradient accumulation.
 
-Rates are traced numbers, passed with every update, so that runs which differ only in them share
-one compiled step.
+Learning rate and weight decay are traced arguments of every update, so that runs that differ only
+in these values share one compiled step.
 """
 
 from collections.abc import Callable, Collection
@@ -15,9 +15,9 @@ from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
 from transformer.optim import OptimizerConfig
 
-MUON_RMS = 0.2  # about that of Adam's directions (Liu et al. 2025, "Muon is Scalable", 2.2)
-# Parts of the names of parameters that have two axes but are not decayed: biases of
-# attention scores, weights of single units, and mixtures of heads, which start as the identity.
+MUON_RMS = 0.2  # about the RMS of Adam's updates (Liu et al. 2025, "Muon is Scalable", 2.2)
+# Name components of two-axis parameters that are not decayed: attention score biases, peephole
+# weights (one per unit), and talking-heads mixtures, which are initialised to the identity.
 NOT_DECAYED = frozenset({"relative_bias", "grid_bias", "peepholes", "talk_scores", "talk_weights"})
 
 
@@ -26,13 +26,13 @@ def make_optimizer(
     stacked: Collection[str] = (),
     factor: Callable[[str], float] = lambda name: 1.0,
 ) -> optax.GradientTransformationExtraArgs:
-    """Returns an optimizer whose `update` takes `learning_rate` and `weight_decay` as keywords.
+    """Returns an optimizer with `learning_rate` and `weight_decay` as arguments of `update`.
 
     Args:
-      config: weights decay with all but "adam". With several batches per update, `update` also
-        takes `weight` and `due`, see `_gathering`.
-      stacked: names of modules whose parameters have a leading axis of layers.
-      factor: the factor of the learning rate of a parameter, by its name, such as
+      config: all optimizers except "adam" use weight decay. With gradient accumulation, `update`
+        also takes `weight` and `due`; see `_gathering`.
+      stacked: names of modules whose parameters have a leading layer axis.
+      factor: returns the learning rate factor for a parameter name such as
         "encoder_layers_0/norm/scale".
 
     Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2.
@@ -48,9 +48,9 @@ class Gathered(NamedTuple):
 
     Attributes:
       inner: state of the wrapped optimizer.
-      gradient: the sum over the tokens since the last update.
-      weight: the number of these tokens.
-      number: number of the last update, from one; 0 before it.
+      gradient: sum of the gradients of all tokens since the last update.
+      weight: number of tokens since the last update.
+      number: number of the last update, counted from one; 0 before the first.
     """
 
     inner: Any
@@ -62,14 +62,14 @@ class Gathered(NamedTuple):
 def _gathering(
     optimizer: optax.GradientTransformationExtraArgs,
 ) -> optax.GradientTransformationExtraArgs:
-    """Accumulates gradients, and divides their sum by the number of tokens since the last update.
+    """Accumulates gradients, and averages them over the tokens since the last update.
 
-    So several batches give the same update as one batch of all their rows, even if they have
-    different numbers of tokens. `update` takes the mean gradient of a batch, and also:
+    Several batches then result in the same update as one batch with all of the sequences, even if
+    the batch sizes in tokens differ. `update` takes the mean gradient of a batch, and also:
 
-      weight: the batch's number of tokens; 0 ignores the batch and its gradient.
-      due: the number of the update to make now, if there are any tokens and no earlier call made
-        it; 0 for none.
+      weight: number of tokens in the batch; 0 ignores the batch and its gradient.
+      due: number of the update to apply now, unless there are no tokens or an earlier call has
+        applied it; 0 applies no update.
     """
 
     def init(params):
@@ -97,12 +97,12 @@ def _gathering(
 
         return jax.lax.cond((due > state.number) & (tokens > 0), move, stay)
 
-    # optax's type of `update` has no such keywords.
+    # Optax's type of `update` does not have these keywords.
     return optax.GradientTransformationExtraArgs(init, cast(Any, update))
 
 
 def update_count(state: Any) -> Int[Array, ""]:
-    """Returns the number of updates so far, from the state of an optimizer of `make_optimizer`."""
+    """Returns the number of updates so far, given the state of a `make_optimizer` optimizer."""
     # Muon has one count for matrices and an equal one for other parameters.
     [(_, count), *_] = optax.tree.get_all_with_path(state, "count")
     return count
@@ -111,10 +111,10 @@ def update_count(state: Any) -> Int[Array, ""]:
 def _descend(
     decay: bool, stacked: Collection[str], factor: Callable[[str], float]
 ) -> optax.GradientTransformationExtraArgs:
-    """Turns a direction into a step: -learning_rate * (direction + weight_decay * parameter)."""
+    """Turns a direction into an update: -learning_rate * (direction + weight_decay * parameter)."""
 
     def decays(path, param):
-        # Vectors (biases, norms) are not decayed: pulling them to zero does not regularise.
+        # Vectors (biases, norms) have no weight decay: it would not regularise them.
         is_matrix = count_own_axes(path, param, stacked) > 1
         return is_matrix and NOT_DECAYED.isdisjoint(key.key for key in path)
 
@@ -132,16 +132,16 @@ def _descend(
     )
 
 
-# -- directions of a step, without its rate and decay
+# -- update directions, without learning rate and weight decay
 
 
 def make_direction(
     config: OptimizerConfig, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-    """Returns a transformation of a gradient into the direction of a step, to be subtracted.
+    """Returns the transformation from gradients to update directions, which are subtracted.
 
-    "adam" and "adamw" share one (Kingma and Ba 2015, algorithm 1); "lion" is algorithm 2 of Chen et
-    al. 2023, "Symbolic Discovery of Optimization Algorithms"; see `_muon` and `_adafactor`.
+    "adam" and "adamw" share one direction (Kingma and Ba 2015, algorithm 1). "lion" is algorithm 2
+    of Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms".
     """
     if config.name == "adafactor":
         return _adafactor(stacked)
@@ -152,28 +152,28 @@ def make_direction(
 
 
 def count_own_axes(path: Any, param: Any, stacked: Collection[str]) -> int:
-    """Returns the number of axes of a parameter of one layer."""
+    """Returns the number of axes of a parameter, not counting the layer axis of stacked modules."""
     return param.ndim - any(key.key in stacked for key in path)
 
 
 def _muon(
     others: optax.GradientTransformation, momentum: float, stacked: Collection[str]
 ) -> optax.GradientTransformation:
-    """Orthogonalises the momentum of the matrices within a model; `others` take the rest.
+    """Orthogonalises the momentum of hidden matrices; `others` is used for all other parameters.
 
-    Matrices are the kernels, each [inputs, outputs]; heads, or the gates of a recurrent cell, stand
-    side by side in the outputs. The rest are vectors, tables of embeddings and positions, and a
-    classifier's output. The direction of a matrix is U V^T of the singular value decomposition of
-    Nesterov's momentum, about, times 0.2 sqrt(max(inputs, outputs)): its RMS is that of Adam's
-    directions, whose learning rates and decay it shares. Unlike Jordan et al.'s, the momentum has
-    the corrections of bias of Dozat 2016, so in the first steps the newest gradient counts more.
+    The matrices are kernels of shape [inputs, outputs]; heads, or the gates of a recurrent cell,
+    are concatenated along the outputs. Other parameters are vectors, embedding and position tables,
+    and classifier outputs. The update for a matrix is the orthogonalised Nesterov momentum (about
+    U V^T if the momentum is U S V^T), times 0.2 sqrt(max(inputs, outputs)). The RMS of updates then
+    matches Adam, so the same learning rates and decay apply. Unlike in Jordan et al., the momentum
+    has the bias correction of Dozat 2016: at first, the newest gradient counts more.
 
     Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; Liu et
     al. 2025, "Muon is Scalable for LLM Training", equation 4.
     """
 
     def axes(tree):
-        # Unnamed axes enumerate layers: each has its own matrix.
+        # Other axes enumerate layers: each layer has its own matrix.
         return jax.tree.map(lambda _: MuonDimensionNumbers(-2, -1), tree)
 
     def label(path, param):
@@ -195,7 +195,7 @@ def _muon(
 
 
 def by_shape(direct: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Gives `direct` one array for all parameters of a shape, see `stack_by_shape`."""
+    """Applies `direct` to one stacked array for each parameter shape; see `stack_by_shape`."""
 
     def apart(groups, tree):
         members = {name: iter(group) for name, group in groups.items()}
@@ -211,10 +211,10 @@ def by_shape(direct: optax.GradientTransformation) -> optax.GradientTransformati
 
 
 def stack_by_shape(tree: Any) -> dict[str, Array]:
-    """Returns the arrays of each shape as one array, in their order along its first axis.
+    """Stacks all arrays of the same shape along a new first axis, in tree order.
 
-    A model has few shapes, and XLA compiles an optimizer's operations once for each array. As one
-    vector, parameters could not be divided among devices along the axes that divide a product.
+    A model has few parameter shapes, and XLA compiles an optimizer's operations once per array. If
+    parameters were one vector, they could not be sharded along the axes of matrix products.
     """
     groups: dict[str, list[Array]] = {}
     for x in jax.tree.leaves(tree):
@@ -232,7 +232,7 @@ class FactoredMoments(NamedTuple):
     Attributes:
       count: number of updates.
       rows: mean squared gradient of each row of a matrix, and of each element of a vector.
-      columns: mean squared gradient of each column of a matrix; a zero for a vector.
+      columns: mean squared gradient of each column of a matrix; zero for a vector.
     """
 
     count: Int[Array, ""]
@@ -241,13 +241,13 @@ class FactoredMoments(NamedTuple):
 
 
 def _adafactor(stacked: Collection[str]) -> optax.GradientTransformation:
-    """Adafactor without momentum: second moments of rows and columns, relative steps.
+    """Adafactor without momentum, with factored second moments and relative step sizes.
 
-    The second moment of an entry is the product of its row's and its column's, divided by the mean
-    of the rows. A direction is shortened to an RMS of 1, and multiplied by the RMS of the
-    parameter.
+    The second moment of an entry is its row moment times its column moment, divided by the mean row
+    moment. An update is clipped to an RMS of 1, and multiplied by the RMS of the parameter.
 
-    Source: Shazeer and Stern 2018, "Adafactor", algorithms 4 and 5 with the numbers of algorithm 6.
+    Source: Shazeer and Stern 2018, "Adafactor", algorithms 4 and 5 with the constants of algorithm
+    6.
     """
     tiny, smallest_rms, exponent = 1e-30, 1e-3, 0.8
 
@@ -274,8 +274,8 @@ def _adafactor(stacked: Collection[str]) -> optax.GradientTransformation:
 
         def direct(path, g, row, column, param):
             if is_matrix(path, g):
-                # Two factors, because the product of two small moments could be zero, and so could
-                # the first of a row without a gradient, if those of other rows are large.
+                # There are two factors, since the product of two small moments could be zero. The
+                # row factor could be zero, too, if only other rows have gradients that are large.
                 row = jnp.maximum(row / row.mean(-1, keepdims=True), tiny)[..., None]
                 g = g * jax.lax.rsqrt(column)[..., None, :]
             direction = g * jax.lax.rsqrt(row)
@@ -295,5 +295,5 @@ def _adafactor(stacked: Collection[str]) -> optax.GradientTransformation:
 
 
 def _rms(x, axes):
-    """Returns the root mean square over the last axes, which are kept with length one."""
+    """Returns the root mean square over the last axes, which are kept with size 1."""
     return jnp.sqrt(jnp.mean(x**2, axis=axes, keepdims=True))

@@ -1,8 +1,8 @@
-"""Names of parameters, and patterns over them: which are trained, and at what rate.
+"""Parameter names, and patterns that select frozen parameters and learning rates.
 
 A name is a path such as "encoder_layers_0/feed_forward/inner/kernel". A pattern is a regular
-expression that is searched in it: "embedding" matches every table, "^encoder_layers_0/" one layer,
-and "^(?!output/)" all but the module `output`.
+expression that may match anywhere in a name: "embedding" matches all embedding tables,
+"^encoder_layers_0/" matches one layer, and "^(?!output/)" matches all modules except `output`.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ EVERYTHING = ".*"  # the default of train.init_pattern
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:
-    """Returns a tree's leaves by their path, such as "params/encoder/kernel"."""
+    """Returns the leaves of a tree, keyed by their path, such as "params/encoder/kernel"."""
     return {
         jax.tree_util.keystr(path, simple=True, separator="/"): leaf
         for path, leaf in jax.tree.leaves_with_path(tree)
@@ -29,11 +29,11 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class ParameterRules:
-    """The parameters that are trained, and the factors of their learning rates.
+    """Rules that select frozen parameters, and set learning rate factors for parameters.
 
     Attributes:
-      freeze: pattern of the parameters that stay unchanged; '' matches none.
-      factors: (pattern, factor of the learning rate) pairs; the first match counts.
+      freeze: pattern of frozen parameters; '' freezes none.
+      factors: (pattern, learning rate factor) pairs; the first matching pattern applies.
 
     Source: Howard and Ruder 2018, "Universal Language Model Fine-tuning", section 3.2
     (discriminative rates) and 3.3 (freezing).
@@ -43,18 +43,18 @@ class ParameterRules:
     factors: tuple[tuple[str, float], ...] = ()
 
     def is_frozen(self, name: str) -> bool:
-        """Returns whether a parameter stays unchanged."""
+        """Returns whether a parameter is frozen."""
         return bool(self.freeze) and re.search(self.freeze, name) is not None
 
     def factor(self, name: str) -> float:
-        """Returns the factor of the learning rate of a parameter."""
+        """Returns the learning rate factor of a parameter."""
         return next((factor for pattern, factor in self.factors if re.search(pattern, name)), 1.0)
 
     def split(self, tree: Any) -> tuple[Any, Any]:
-        """Returns the trained and the frozen leaves, as trees with None in the other places.
+        """Returns a tree with the trained leaves and a tree with the frozen leaves.
 
-        None is a node without leaves: a gradient or optimizer of the first tree has nothing for the
-        frozen leaves. `merge` is the inverse.
+        The other leaves of each tree are None, which is a pytree node without leaves. Gradients and
+        optimizer states thus contain nothing for frozen leaves. `merge` is the inverse.
         """
         leaves, structure = jax.tree.flatten(tree)
         frozen = list(map(self.is_frozen, named_leaves(tree)))
@@ -64,22 +64,22 @@ class ParameterRules:
 
 
 def merge(moving: Any, staying: Any) -> Any:
-    """Returns the tree that `ParameterRules.split` has split."""
+    """Merges the two trees that `ParameterRules.split` returns."""
     return jax.tree.map(
         lambda x, y: y if x is None else x, moving, staying, is_leaf=lambda x: x is None
     )
 
 
 def rules_of(train: Any, shapes: Callable[[], Any] | None = None) -> ParameterRules:
-    """Returns the rules of a training.
+    """Returns the validated parameter rules of a training config.
 
     Args:
-      train: has `freeze` and `learning_rate_factors`, see `ParameterRules`.
-      shapes: returns the tree of the parameters that the rules apply to, if it is known.
+      train: config with `freeze` and `learning_rate_factors`; see `ParameterRules`.
+      shapes: returns the parameter tree; without it, patterns are not matched with names.
 
     Raises:
-      UserError: a pattern is not a regular expression, or matches no parameter; or a factor is not
-        a number above zero.
+      UserError: a pattern is not a regular expression or matches no parameter, `freeze` matches all
+        parameters, or a factor is not a positive number.
     """
     check_pattern("train.freeze", train.freeze)
     key, factors = "train.learning_rate_factors", []
@@ -111,7 +111,7 @@ def rules_of(train: Any, shapes: Callable[[], Any] | None = None) -> ParameterRu
 
 
 def check_pattern(key: str, pattern: str) -> None:
-    """Raises UserError if the value of a key is not a regular expression."""
+    """Raises UserError if the value of a key is not a valid regular expression."""
     try:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
@@ -125,7 +125,7 @@ def matching(key: str, pattern: str, names: Collection[str]) -> list[str]:
     """Returns the names that a pattern matches.
 
     Raises:
-      UserError: it matches none.
+      UserError: the pattern matches no name.
     """
     found = [name for name in names if re.search(pattern, name)]
     if found:

@@ -1,9 +1,9 @@
-"""Learning-rate schedules [5.3].
+"""Learning rate schedules [5.3].
 
-A schedule returns factors; the rate of an update is the minimum of them times `learning_rate`. It
-is a traced number, so that runs which differ only in it share one compiled step. For a log line,
-NumPy (`xp`) computes it, since JAX would compile each operation. This module does not need optax,
-whose import takes longer than the check of a config.
+A schedule returns factors. The learning rate of an update is the minimum factor times
+`learning_rate`, which is traced, so that runs with different rates share one compiled step. For
+logging, the rate is computed with NumPy (`xp`), since JAX would compile each operation. This module
+does not import Optax, since the import would take longer than validating a config.
 """
 
 from collections.abc import Callable
@@ -24,16 +24,16 @@ def noam(xp, step, hparams, d_model):
 
 
 def inverse_sqrt(xp, step, hparams, d_model):
-    """Linear to the peak in `warmup_steps`, then falling with the square root of the step.
+    """Linear warmup to the peak, then decay with the inverse square root of the step.
 
-    The same shape as `noam`, scaled by the peak; fairseq's `inverse_sqrt`.
+    This is `noam`, scaled to the given peak, as in fairseq's `inverse_sqrt`.
     """
     warmup = xp.maximum(hparams["warmup_steps"], 1.0)
     return step / warmup, xp.sqrt(warmup / step)
 
 
 def cosine(xp, step, hparams, d_model):
-    """Linear to the peak, then half a cosine down to zero at `total_steps`.
+    """Linear warmup to the peak, then cosine decay to zero at `total_steps`.
 
     Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts.
     """
@@ -44,7 +44,7 @@ def cosine(xp, step, hparams, d_model):
 
 
 def linear(xp, step, hparams, d_model):
-    """Linear to the peak, then linear down to zero at `total_steps`.
+    """Linear warmup to the peak, then linear decay to zero at `total_steps`.
 
     Source: Devlin et al. 2019, "BERT", appendix A.2.
     """
@@ -55,9 +55,9 @@ def linear(xp, step, hparams, d_model):
 
 
 def wsd(xp, step, hparams, d_model):
-    """Linear to the peak, constant, then down to zero at `total_steps` (warmup-stable-decay).
+    """Warmup-stable-decay: linear warmup, a constant rate, then decay to zero at `total_steps`.
 
-    The last `decay_fraction` of the steps has the form 1 - sqrt, from one to zero.
+    Over the last `decay_fraction` of the steps, the factor is 1 - sqrt(x) as x grows from 0 to 1.
 
     Source: Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
     Durations", equation 1 and section 3.
@@ -70,7 +70,7 @@ def wsd(xp, step, hparams, d_model):
 
 
 def constant(xp, step, hparams, d_model):
-    """Linear to the peak in `warmup_steps`, then constant."""
+    """Linear warmup to the peak in `warmup_steps`, then a constant learning rate."""
     warmup = xp.maximum(hparams["warmup_steps"], 1.0)
     return step / warmup, 1.0
 
@@ -88,12 +88,12 @@ SCHEDULES: dict[str, Callable[..., Any]] = Registry(
 def learning_rate(
     schedule: str, update: Int[Array, ""] | int, hparams: dict[str, Any], d_model: int
 ) -> Float[Array, ""] | Float[np.ndarray, ""]:
-    """Returns the learning rate of an update, counted from one.
+    """Returns the learning rate of an update.
 
     Args:
-      update: if it is a Python number, the rate is a NumPy array.
-      hparams: "learning_rate" (noam: a factor; others: the peak), "warmup_steps" and, for
-        cosine, linear and wsd, "total_steps", in updates; for wsd also "decay_fraction".
+      update: number of the update, from one; for a Python number, the result is a NumPy array.
+      hparams: "learning_rate" (noam: a factor; other schedules: the peak), "warmup_steps" and
+        "total_steps" (for cosine, linear and wsd) in updates, and "decay_fraction" (for wsd).
     """
     xp = jnp if isinstance(update, jax.Array) else np
     step = xp.asarray(update, xp.float32)

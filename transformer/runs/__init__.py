@@ -1,1 +1,1 @@
-"""A run's folder: its config, checkpoints, weights and logs; and a trained run in Python."""
+"""The folders of runs: configs, checkpoints, weights and logs; a Python API of trained models."""

@@ -1,7 +1,7 @@
-"""Checkpoints of a run, by Orbax's `CheckpointManager`: the newest and the best ones.
+"""Manages a run's checkpoints with Orbax's `CheckpointManager`, keeping the newest and the best.
 
-A step's folder has its arrays, in Orbax's format, and a record: the progress of the loop, the
-digest of each file, which is checked before the file is read, and the evaluation scores.
+A checkpoint's folder contains the arrays in Orbax's format, and a record of the training progress,
+the evaluation scores and the digests of the files, which are checked before the files are read.
 """
 
 import functools
@@ -23,26 +23,26 @@ from transformer.optim.parameters import named_leaves
 
 RECORD = "record.json"
 SHAPE = {"progress": dict, "leaves": dict, "files": dict}
-# Folders of a checkpoint: weights are separate, so that inference reads nothing else.
+# Subfolders of a checkpoint. Weights are separate, so that inference reads nothing else.
 PARAMS, EMA, STATE = "params", "ema", "state"
-# Suffixes of checkpoints that a kill leaves half written by Orbax, or half deleted.
+# Suffixes of checkpoints that a killed process left partially written or partially deleted.
 PARTIAL, DELETED = "orbax-checkpoint-tmp", "deleted"
 
 logger = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """The checkpoints below a run's folder, named by step.
+    """The checkpoints of a run, each in a folder named after its step.
 
-    A checkpoint holds the training state and `progress`, a JSON object with the progress of the
-    loop. It is written in the background, and gets its name only when it is complete.
+    A checkpoint contains the training state and `progress`, a JSON object with the progress of the
+    training loop. It is written in the background, and renamed to its step when it is complete.
 
-    It keeps the newest checkpoint, the newest `keep_last` evaluated ones, the best one, and the
-    last `keep_last` evaluated ones up to the best. A checkpoint that was not evaluated is deleted
-    after the next save, so that an interruption does not change which checkpoints are averaged.
+    The class keeps the newest checkpoint, the last `keep_last` evaluated checkpoints, the best one,
+    and the last `keep_last` evaluated checkpoints up to the best. A checkpoint
+    without scores, as after an interruption, is never averaged, and is deleted after the next save.
 
     Args:
-      folder: absolute path; created if it is missing, unless `read_only`.
+      folder: absolute path of the folder, which is created unless `read_only` is set.
       best_metric: the metric that ranks checkpoints.
     """
 
@@ -51,8 +51,8 @@ class Checkpoints:
     ):
         self.folder, self.keep_last, self.best_metric = folder, keep_last, best_metric
         self._read_only = read_only
-        self._named: set[int] = set()  # damaged checkpoints that have been logged
-        self._saving: tuple[int, dict[str, Any]] | None = None  # step and record
+        self._named: set[int] = set()  # steps of damaged checkpoints that have been logged
+        self._saving: tuple[int, dict[str, Any]] | None = None  # pending write: step and record
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
             self._delete_halves()
@@ -60,12 +60,12 @@ class Checkpoints:
 
     @functools.cached_property
     def _manager(self) -> Any:
-        import orbax.checkpoint as ocp  # takes a fifth of a second
+        import orbax.checkpoint as ocp  # imported here because it takes 0.2 seconds
 
-        # Orbax logs each file that it opens, and prints errors that it also raises.
+        # Otherwise Orbax would log each file that it opens, and each error that it raises.
         for name in ("absl", "asyncio"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        index = jax.process_index()  # each process reads by itself, and only one writes
+        index = jax.process_index()  # each process reads independently, and only one writes
         options = ocp.CheckpointManagerOptions(
             multiprocessing_options=ocp.options.MultiprocessingOptions(
                 index, {index}, f"process_{index}"
@@ -87,13 +87,13 @@ class Checkpoints:
         self.close()
 
     def steps(self) -> list[int]:
-        """Returns the steps that have a checkpoint, oldest first."""
+        """Returns the steps of all checkpoints in ascending order."""
         return sorted(int(path.name) for path in self.folder.glob("*") if path.name.isdigit())
 
     def save(self, step: int, state: Any, progress: Mapping[str, Any]) -> None:
-        """Starts to write a checkpoint in the background, after any earlier write has ended.
+        """Waits for any pending write, and starts to write a checkpoint in the background.
 
-        Raises UserError if that write or this one failed; existing checkpoints stay intact.
+        Raises UserError if the pending or the new write fails; existing checkpoints stay intact.
         """
         import orbax.checkpoint as ocp
 
@@ -109,9 +109,9 @@ class Checkpoints:
     def record_evaluation(
         self, step: int, numbers: Mapping[str, float], progress: Mapping[str, Any]
     ) -> None:
-        """Records the scores and the current progress with a checkpoint, once it is on disk.
+        """Adds scores and the current progress to a checkpoint's record, after it has been saved.
 
-        A score that is not finite counts as the worst.
+        Nonfinite scores are ranked as the worst.
         """
         self.wait()
         record = self._read(step) | {"progress": dict(progress), "scores": dict(numbers)}
@@ -119,9 +119,9 @@ class Checkpoints:
         self._prune()
 
     def record(self, step: int) -> dict[str, Any]:
-        """Returns a checkpoint's `progress` and, if it was evaluated, `scores`.
+        """Returns a checkpoint's record, with `progress` and, after an evaluation, `scores`.
 
-        It is empty for a missing or damaged checkpoint; the damage is logged once.
+        Returns {} for a missing or damaged checkpoint, and logs damage once per checkpoint.
         """
         try:
             return self._read(step) if step in self.steps() else {}
@@ -132,11 +132,11 @@ class Checkpoints:
             return {}
 
     def evaluated(self, step: int) -> bool:
-        """Returns whether an evaluation of a checkpoint is recorded and can be read."""
+        """Returns whether a checkpoint has a readable record with evaluation scores."""
         return "scores" in self.record(step)
 
     def scores(self) -> dict[int, tuple[float, float]]:
-        """Returns the sort key of each evaluated checkpoint, see `rank`."""
+        """Returns the sort keys (see `rank`) of all evaluated checkpoints, keyed by step."""
         records = {step: self.record(step) for step in self.steps()}
         return {
             step: rank(record["scores"], self.best_metric)
@@ -150,11 +150,11 @@ class Checkpoints:
         return max(scores, key=scores.__getitem__, default=None)
 
     def newest_progress(self) -> dict[str, Any]:
-        """Returns the progress of the newest checkpoint; empty without one, or if it is damaged."""
+        """Returns the progress of the newest checkpoint, or {} if that is missing or damaged."""
         return self.record(max(self.steps(), default=0)).get("progress", {})
 
     def wait(self) -> None:
-        """Waits until all writes have ended; raises UserError if one has failed."""
+        """Waits until the pending write is complete, and raises UserError if it failed."""
         if self._saving is None:
             return
         step = self._saving[0]
@@ -167,7 +167,7 @@ class Checkpoints:
         self._prune()
 
     def close(self) -> None:
-        """Waits as `wait` does, and ends Orbax's threads."""
+        """Calls `wait`, and then stops Orbax's threads."""
         try:
             self.wait()
         finally:
@@ -177,21 +177,21 @@ class Checkpoints:
     def restore_newest(
         self, template: Any, fingerprint: str, text_digest: str = ""
     ) -> tuple[Any, dict[str, Any]] | None:
-        """Returns (state, progress) of the newest checkpoint; None if there is none.
+        """Returns (state, progress) of the newest checkpoint, or None if there is no checkpoint.
 
-        Raises UserError if it is damaged, if it belongs to other text or another model, or if it
-        cannot be read.
+        Raises UserError if the checkpoint is damaged, if it was trained on a different corpus or
+        with a different model, or if it cannot be read.
 
         Args:
-          template: a state of the same structure, shapes and dtypes, on the target devices.
-          fingerprint, text_digest: values of the task, see `check_fingerprint`.
+          template: a state with the same structure, shapes and dtypes, on the target devices.
+          fingerprint, text_digest: the task's values; see `check_fingerprint`.
         """
         if not (steps := self.steps()):
             return None
         step, leaves = steps[-1], named_leaves(template)
         try:
             record = self._read(step)
-            # Checked first, since other tokenizers change the shapes of the state.
+            # Checked before the shapes of the state, which depend on the tokenizers.
             check_fingerprint(record["progress"], fingerprint, self.folder, text_digest)
             arrays = self._restore(step, record["leaves"], leaves)
         except DamageError as error:
@@ -200,14 +200,14 @@ class Checkpoints:
         return state, record["progress"]
 
     def restore_weights(self, steps: Sequence[int], template: Any) -> Any:
-        """Returns the mean of the weights of some checkpoints, on the default device.
+        """Returns the mean of the weights over the checkpoints, on the default device.
 
-        Weights are the moving average if the run has one, otherwise the parameters. Nothing else is
-        read. At most two trees are in memory, for any number of steps. Raises UserError if a
-        checkpoint is damaged.
+        The weights are the parameters' moving average if the run has one, or else the parameters.
+        Nothing else is read. Memory holds at most two trees, regardless of the number of steps.
+        Raises UserError if a checkpoint is damaged.
 
         Args:
-          template: shapes and dtypes of the weights.
+          template: the shapes and dtypes of the weights.
         """
         total: dict[str, np.ndarray] = {}
         equal: dict[str, np.ndarray] = {}  # arrays that are equal in all checkpoints so far
@@ -227,18 +227,18 @@ class Checkpoints:
                 if name in equal and not np.array_equal(x, equal[name]):
                     del equal[name]
                 total[name] = total[name] + x
-        # A frozen parameter stays unchanged; its mean in float32 might differ.
+        # Frozen parameters are equal in all checkpoints, but rounding could change their mean.
         mean = {name: equal.get(name, x / np.float32(len(steps))) for name, x in total.items()}
         leaves = [jax.device_put(mean[name]) for name in named_leaves(template)]
         return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
     def check_fingerprint(self, fingerprint: str, text_digest: str = "") -> None:
-        """Raises UserError if the newest checkpoint is of other text, see `check_fingerprint`."""
+        """Calls the function `check_fingerprint` for the newest checkpoint, if there is one."""
         if progress := self.newest_progress():
             check_fingerprint(progress, fingerprint, self.folder, text_digest)
 
     def _write_record(self) -> None:
-        """Writes the record of the step that is being saved, before Orbax names its folder."""
+        """Writes the pending checkpoint's record, before Orbax renames its folder to the step."""
         assert self._saving is not None
         step, record = self._saving
         [partial] = self.folder.glob(f"{step}.*")
@@ -255,10 +255,10 @@ class Checkpoints:
     def _restore(
         self, step: int, saved: Mapping[str, Any], like: Mapping[str, Any], host: bool = False
     ) -> dict[str, Any]:
-        """Returns arrays of a checkpoint by name, sharded as in `like`, or on the host.
+        """Returns a checkpoint's arrays, keyed by name, on the host or sharded as in `like`.
 
         Args:
-          saved: descriptions of the arrays in the record.
+          saved: the record's descriptions of the arrays; see `describe_leaves`.
         """
         import orbax.checkpoint as ocp
 
@@ -285,7 +285,7 @@ class Checkpoints:
 
     def _prune(self) -> None:
         steps, scores = self.steps(), self.scores()
-        # A damaged checkpoint may be the best one.
+        # Damaged checkpoints are kept, since one of them may be the best.
         kept = {step for step in steps if not self.record(step)}
         evaluated, best = list(scores), self.best_step()
         up_to_best = [] if best is None else evaluated[: evaluated.index(best) + 1]
@@ -295,11 +295,11 @@ class Checkpoints:
         self._delete_halves()
 
     def _delete_halves(self) -> None:
-        """Deletes folders of steps that are half written or half deleted."""
+        """Deletes the folders of steps that are partially written or partially deleted."""
         for path in self.folder.glob("*.*"):
             step, _, suffix = path.name.partition(".")
             if step.isdigit() and suffix in (PARTIAL, DELETED):
-                shutil.rmtree(path, ignore_errors=True)  # follows no links
+                shutil.rmtree(path, ignore_errors=True)  # does not follow links
 
     def _damaged(self, step: int, error: Exception) -> UserError:
         return UserError(
@@ -319,12 +319,12 @@ class Checkpoints:
 def check_fingerprint(
     progress: Mapping[str, Any], fingerprint: str, folder: Path, text_digest: str = ""
 ) -> None:
-    """Raises UserError if a checkpoint was trained with other tokenizers or on other text.
+    """Raises UserError if a checkpoint was trained with different tokenizers or training data.
 
-    The text must match even if the tokenizers do, since other text gives other batches.
+    The data must match even if the tokenizers are equal, since the data determine the batches.
 
     Args:
-      text_digest: digest of the training text; empty if it is unknown.
+      text_digest: digest of the training data, or '' if it is unknown.
     """
     if progress["fingerprint"] != fingerprint:
         raise UserError(
@@ -341,12 +341,12 @@ def check_fingerprint(
 
 
 def describe_leaves(arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the shape and dtype of arrays by name, as JSON data."""
+    """Returns the shape and dtype of each array as JSON data, keyed by name."""
     return {name: {"shape": list(x.shape), "dtype": str(x.dtype)} for name, x in arrays.items()}
 
 
 def check_leaves(saved: Mapping[str, Any], expected: Mapping[str, Any], what: str) -> None:
-    """Raises UserError if saved arrays, see `describe_leaves`, do not match the model's."""
+    """Raises UserError if the shape or dtype of a saved array differs from the expected one."""
     for name in sorted(saved.keys() | expected.keys()):
         there, here = saved.get(name, "absent"), expected.get(name, "absent")
         if there != here:
@@ -357,7 +357,7 @@ def check_leaves(saved: Mapping[str, Any], expected: Mapping[str, Any], what: st
 
 
 def by_group(leaves: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns leaves grouped by the folder that holds them."""
+    """Returns the leaves, grouped by the checkpoint subfolder that stores them."""
     groups: dict[str, dict[str, Any]] = {}
     for name, x in leaves.items():
         first = name.split("/")[0]
@@ -366,7 +366,7 @@ def by_group(leaves: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def check_files(folder: Path, group: str, digests: Mapping[str, str]) -> None:
-    """Raises DamageError if a file of the group is missing or was changed after writing."""
+    """Raises DamageError if a file of the group is missing or has changed since it was written."""
     for name, digest in digests.items():
         path = folder / name
         if name.startswith(f"{group}/") and not (path.is_file() and hash_file(path) == digest):
@@ -374,7 +374,7 @@ def check_files(folder: Path, group: str, digests: Mapping[str, str]) -> None:
 
 
 def _system_error(error: Exception) -> Exception:
-    """Returns the system's error behind an error of tensorstore; any other error unchanged."""
+    """Returns the operating system error that caused a TensorStore error, or else this error."""
     code = re.search(r"os_error_code='(\d+)'", str(error))
     return OSError(int(code[1]), os.strerror(int(code[1]))) if code else error
 

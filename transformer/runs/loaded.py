@@ -1,4 +1,4 @@
-"""A trained run in Python: from text to translations, scores, attention and embeddings."""
+"""Python API of a trained model: translations, scores, attention weights and embeddings."""
 
 import dataclasses
 import os
@@ -33,7 +33,7 @@ from transformer.tasks.translation import TranslationTask, make_translator, save
 
 
 class Embeddings(NamedTuple):
-    """A table of token embeddings: row i of `vectors`, float32, belongs to `tokens[i]`."""
+    """An embedding table: row i of the float32 array `vectors` is the embedding of `tokens[i]`."""
 
     tokens: list[str]
     vectors: Float[np.ndarray, "V D"]
@@ -43,12 +43,12 @@ class Embeddings(NamedTuple):
 
 
 def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "LoadedRun":
-    """Returns the trained run in a folder.
+    """Loads the trained model from a run's folder.
 
     Args:
-      folder: the `--workdir` of its training.
-      settings: keys of `decode` and `evaluate` that override the run's, such as
-        {"decode.beam_size": 1}, and `model.attention_implementation` and `model.matmul_dtype`.
+      folder: the `--workdir` that was used for training.
+      settings: overrides of the run's config, such as {"decode.beam_size": 1}. The keys of `decode`
+        and `evaluate`, `model.attention_implementation` and `model.matmul_dtype` are allowed.
     """
     folder = run_folder(folder)
     config = load_config(folder)
@@ -66,22 +66,22 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
 def train(
     config: ConfigDict | str | Path, workdir: str | Path, settings: Mapping[str, Any] | None = None
 ) -> "LoadedRun":
-    """Trains, scores and reports a run, or resumes it; returns the trained run.
+    """Trains or resumes a run, scores the model, writes a report, and returns the loaded run.
 
-    It logs to standard output. An interrupt (Ctrl-C) saves the run: the same call resumes it.
+    Logs go to standard output. An interrupt (Ctrl-C) saves the run, and the same call resumes it.
 
     Args:
-      config: the experiment's config, or the name of its file, such as "configs/own_text.py".
+      config: the experiment's config, or the name of a config file, such as "configs/own_text.py".
       settings: {dotted key: value} overrides of the config, as in `--config.key=value`.
     """
     return load(import_sibling("experiments.command.command").train_run(config, workdir, settings))
 
 
 def import_marian(folder: str | Path, output: str | Path) -> Path:
-    """Converts the model in a folder, see `bridges.marian_import`, to a run; returns its folder.
+    """Converts a Marian model to a run (see `bridges.marian_import`); returns the run's folder.
 
     Args:
-      output: a new folder, which gets its name only when it is complete.
+      output: the path of the run's new folder, which exists only once the folder is complete.
     """
     folder, output = Path(folder).expanduser(), Path(output).expanduser()
     if os.path.lexists(output):
@@ -103,14 +103,14 @@ def import_marian(folder: str | Path, output: str | Path) -> Path:
 
 
 class LoadedRun(Run):
-    """A trained run, in memory.
+    """A run whose trained model is loaded into memory.
 
-    Texts are lists of strings, and results are in their order; the result of a text does not depend
-    on the other texts, except for samples, see `generate`. The first texts of each length wait a
-    few seconds for compilation.
+    Methods take a list of strings, and return results in the same order. The result for a text does
+    not depend on the other texts, except when sampling (see `generate`). The first texts of each
+    length take a few seconds longer, due to compilation.
 
     Attributes:
-      trained: its model and variables.
+      trained: the model and its variables.
     """
 
     def __init__(self, run: Run):
@@ -125,15 +125,15 @@ class LoadedRun(Run):
     def translate(
         self, texts: Iterable[str], num_best: int | None = None, source_tag: str | None = None
     ) -> list[Any]:
-        """Returns the translation of each text; '' for a blank text.
+        """Returns the translation of each text, or '' for a blank text.
 
-        Each line of a text is translated as in `--mode=translate`; the line breaks and the white
-        space around lines are kept.
+        Each line of a text is translated as in `--mode=translate`. Line breaks and white space
+        around lines are preserved.
 
         Args:
-          num_best: returns a list of up to this many translations for each text instead, see
-            `Translation`; at most `decode.beam_size`.
-          source_tag: tag to put before every text, such as <2de>, for a model of several corpora.
+          num_best: if given, a list of up to this many translations (see `Translation`) is
+            returned for each text. The maximum is `decode.beam_size`.
+          source_tag: tag to prepend to every text, such as <2de>, if the model uses tags.
         """
         return self._best("translate", texts, num_best, source_tag)
 
@@ -143,10 +143,10 @@ class LoadedRun(Run):
         targets: Iterable[str] | None = None,
         source_tag: str | None = None,
     ) -> list[TextScore]:
-        """Returns the log-probability of each target given its text, or of each text.
+        """Returns the log-probability of each target given its text, or of each text itself.
 
         Args:
-          targets: translations of the texts, for a translator.
+          targets: translations of the texts; required for translation models, rejected for others.
           source_tag: see `translate`.
         """
         operation, texts = self.operation("score"), _list_of_texts(texts)
@@ -165,10 +165,10 @@ class LoadedRun(Run):
     def evaluate(
         self, texts: Iterable[str], *references: Iterable[str], source_tag: str | None = None
     ) -> dict[str, Any]:
-        """Returns BLEU, chrF, TER, loss and the other scores of texts, as in `results["test"]`.
+        """Returns BLEU, chrF, TER, loss and other scores on the texts, as in `results["test"]`.
 
         Args:
-          references: a translation of each text, followed by any further lists of references.
+          references: one or more lists, each with a reference translation of every text.
           source_tag: see `translate`.
         """
         self._check_task("evaluate")
@@ -185,12 +185,12 @@ class LoadedRun(Run):
         config = self.config.copy_and_resolve_references()
         config.evaluate.perturbed_sentences = 0
         task = TranslationTask.from_folder(self.folder, config, pairs)
-        task.predictor = self.trained.predictor  # has compiled programs
+        task.predictor = self.trained.predictor  # reuses its compiled programs
         scores = task.evaluate(self.trained.variables["params"], "test", final=True)
         return {name: value for name, value in scores.items() if name not in ("counts", "texts")}
 
     def caption(self, pictures: Iterable[str], num_best: int | None = None) -> list[Any]:
-        """Returns the caption of each picture, given the file names of the pictures.
+        """Returns a caption for each image, given the names of the image files.
 
         Args:
           num_best: see `translate`.
@@ -198,33 +198,33 @@ class LoadedRun(Run):
         return self._best("caption", pictures, num_best)
 
     def generate(self, prompts: Iterable[str], num_best: int | None = None) -> list[Any]:
-        """Returns each prompt with its continuation, see `decode.search` and the keys after it.
+        """Returns each prompt with its continuation; see `decode.search` and the keys after it.
 
-        The same prompts give the same texts; another `decode.seed` gives others. A sample depends
+        Generation is deterministic for a given `decode.seed`. A sampled continuation depends
         on its prompt and on the position of the prompt in the list.
 
         Args:
-          num_best: returns a list of this many continuations for each prompt instead, see
-            `Continuation`; samples have score None; beam search may find fewer, all distinct.
+          num_best: if given, this many continuations (see `Continuation`) are returned for each
+            prompt. Samples have the score None. Beam search may find fewer, but all are distinct.
         """
         return self._best("generate", prompts, num_best)
 
     def classify(self, texts: Iterable[str], num_best: int | None = None) -> list[Any]:
-        """Returns the most probable class of each text; '' for a blank text.
+        """Returns the most probable class of each text, or '' for a blank text.
 
         Args:
-          num_best: returns a list of up to this many most probable classes for each text instead,
-            see `Prediction`.
+          num_best: if given, a list of up to this many most probable classes (see `Prediction`) is
+            returned for each text.
         """
         return self._best("classify", texts, num_best)
 
     def attention(
         self, text: str, target: str | None = None, source_tag: str | None = None
     ) -> Attention:
-        """Returns the attention of all heads in all layers over a text.
+        """Returns the attention weights of all heads in all layers for a text.
 
         Args:
-          target: the translation of the text; by default the model's own.
+          target: a translation of the text; by default, the model generates the translation.
           source_tag: see `translate`.
         """
         predictor = self.trained.predictor
@@ -242,10 +242,10 @@ class LoadedRun(Run):
         return attention
 
     def export(self, format: str, folder: str | Path) -> Path:
-        """Writes the run in a format of `bridges.formats`, with a model card; returns the folder.
+        """Exports the model and a model card in a format of `bridges.formats`; returns the folder.
 
         Args:
-          folder: a new folder.
+          folder: the folder to create.
         """
         scores = (self.results or {}).get("test", {})
         params, predictor = self.trained.variables["params"], self.trained.predictor
@@ -255,7 +255,7 @@ class LoadedRun(Run):
 
     @property
     def embeddings(self) -> dict[str, Embeddings]:
-        """The token embeddings by use; tied tables are one, such as "source_target_output"."""
+        """The embedding tables, keyed by use; tied tables share a key ("source_target_output")."""
         tables = self.trained.predictor.token_tables(self.trained.variables)
         return {
             name: Embeddings(tokenizer.pieces(range(len(vectors))), vectors)
@@ -263,7 +263,7 @@ class LoadedRun(Run):
         }
 
     def operation(self, name: str) -> Operation:
-        """Returns the task's operation with a name, such as "translate"."""
+        """Returns the task's operation with the given name, such as "translate"."""
         self._check_task(name)
         if name not in self._operations:
             model = self.trained.predictor, self.trained.variables, self.config, self.folder
@@ -273,7 +273,7 @@ class LoadedRun(Run):
     # -- internals
 
     def _check_task(self, method: str) -> None:
-        """Raises UserError for a method that the task does not support."""
+        """Raises UserError if the run's task does not support the method."""
         task = self.config.task
         if method not in (methods := REGISTRY[task].operations):
             having = [name for name, each in REGISTRY.items() if method in each.operations]
@@ -285,7 +285,7 @@ class LoadedRun(Run):
     def _best(
         self, name: str, texts: Iterable[Any], num_best: int | None, tag: str | None = None
     ) -> list[Any]:
-        """Returns all results of each text, or only the text of the best one."""
+        """Returns all results for each text, or only the best one if `num_best` is None."""
         operation = self.operation(name)
         answers = operation.answer(Request(_list_of_texts(texts), self._count(num_best), tag))
         if num_best is not None:
@@ -293,12 +293,12 @@ class LoadedRun(Run):
         return [best[0][0] if best else "" for best in answers]
 
     def _tagged(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
-        """Returns source texts with their tags, if the model has tags."""
+        """Returns the source texts, with their tags prepended if the model uses tags."""
         tag = Tagger(self.config.data, source_tag)
         return [tag(text, f"text {number}") for number, text in enumerate(_list_of_texts(texts), 1)]
 
     def _count(self, num_best: int | None) -> int:
-        """Returns the number of results to make for each text."""
+        """Returns the number of results for each text, after checking `num_best`."""
         if num_best is None:
             return 1
         config = self.config.copy_and_resolve_references()
@@ -311,7 +311,7 @@ class LoadedRun(Run):
 
 
 def _list_of_texts(texts: Iterable[Any]) -> list[str]:
-    """Returns texts as a list."""
+    """Returns the texts as a list, after checking that all of them are strings."""
     if isinstance(texts, str):
         raise UserError(f"{texts[:40]!r} is a single text: give a list of texts")
     texts = list(texts)  # an iterator, such as a file, can be read only once

@@ -1,4 +1,4 @@
-"""Files that training appends to: metrics, and attention snapshots."""
+"""The logs of a training run: metrics and attention snapshots."""
 
 import contextlib
 import json
@@ -15,16 +15,16 @@ import numpy as np
 from transformer.files import SEAL, naming, parse_json, seal_of, write_arrays, write_bytes
 
 SNAPSHOTS = "attention_snapshots"  # subfolder of a run's folder
-# Files to which lines and events are appended; the second name is a prefix of a timestamp.
+# Files of metrics and TensorBoard events; time and host are appended to the second name.
 METRICS, EVENTS = "metrics.jsonl", "events.out.tfevents"
 BOARD_VERSION = "brain.Event:2"  # version of TensorBoard's event format
 
 with contextlib.ExitStack() as after:
-    # tensorboardX would import PyTorch: a second and 180 MB for unused features.
+    # tensorboardX must not import PyTorch, which takes 1 s and 180 MB for unused features.
     if "torch" not in sys.modules:
         sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]
         after.callback(sys.modules.pop, "torch")
-    # protobuf creates these classes when they are imported.
+    # protobuf creates these classes at import time, so type checkers do not know them.
     from tensorboardX.proto.event_pb2 import (
         Event,  # pyright: ignore[reportAttributeAccessIssue]
         SessionLog,  # pyright: ignore[reportAttributeAccessIssue]
@@ -34,10 +34,10 @@ with contextlib.ExitStack() as after:
 
 
 class _Board:
-    """TensorBoard's event file of a run, written in the calling thread.
+    """Writes a run's TensorBoard event file in the calling thread.
 
-    tensorboardX's own writer thread dies of disk errors, and any later write would then wait
-    forever. From `purge_step` on, TensorBoard hides the events of earlier files.
+    tensorboardX's own writer thread stops after a disk error, and later writes would then block
+    forever. TensorBoard hides events in earlier files from step `purge_step` on.
     """
 
     def __init__(self, workdir: Path, purge_step: int):
@@ -48,7 +48,7 @@ class _Board:
         self._write(step=purge_step, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, split: str, values: Mapping[str, float], step: int) -> None:
-        """Writes the numbers of a step; evaluations, which are rare, are flushed to disk."""
+        """Writes the values of a step, and flushes evaluations, which are rare, to disk."""
         for name, value in values.items():
             self._write(step=step, summary=scalar(f"{split}/{name}", value))
         if split != "train":
@@ -56,7 +56,7 @@ class _Board:
                 self._file.flush()
 
     def close(self) -> None:
-        """Closes the file, even if its buffer cannot be written."""
+        """Closes the file, ignoring errors while its buffer is flushed."""
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -66,23 +66,23 @@ class _Board:
 
 
 class MetricsWriter:
-    """Appends lines to `metrics.jsonl` and the same numbers to TensorBoard.
+    """Writes metrics to `metrics.jsonl` and to TensorBoard.
 
     Args:
       workdir: the run's folder.
       step: the step from which the run resumes; lines of later steps are deleted.
-      evaluated: whether to keep that step's evaluation; otherwise its lines are deleted, too.
-      logged: whether to keep that step's training line; otherwise it is written again.
+      evaluated: whether to keep the evaluation at that step; if False, it is also deleted.
+      logged: whether to keep the training line at that step; if False, it will be written again.
     """
 
     def __init__(self, workdir: Path, step: int, evaluated: bool = True, logged: bool = True):
         self._path = workdir / METRICS
         self._drop_after(step, evaluated, logged)
-        # Also at the first step: a run may have been killed before its first checkpoint.
+        # Events are purged even at step 0: a run may have been killed before its first checkpoint.
         self._board = _Board(workdir, purge_step=step + 1)
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
-        """Writes the numbers of one step; NaN becomes null, as JSON has no NaN."""
+        """Writes the values of one step; nonfinite values become null in JSON."""
         finite = {k: v if math.isfinite(v) else None for k, v in values.items()}
         line = {"step": step, "split": split, **finite}
         with naming(self._path), self._path.open("a") as file:
@@ -90,7 +90,7 @@ class MetricsWriter:
         self._board.write(split, values, step)
 
     def close(self) -> None:
-        """Flushes all lines to disk."""
+        """Flushes and closes the event file."""
         self._board.close()
 
     def _drop_after(self, step: int, evaluated: bool, logged: bool) -> None:
@@ -113,5 +113,5 @@ def write_snapshot(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) ->
 
 
 def snapshot_files(folder: Path) -> list[Path]:
-    """Returns the snapshot files of a run in order of their steps, without other files."""
+    """Returns the paths of a run's attention snapshots, sorted by step."""
     return sorted(folder.glob(f"{SNAPSHOTS}/{'[0-9]' * 8}.npz"))

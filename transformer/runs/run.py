@@ -1,6 +1,6 @@
-"""A run: the single owner of its folder, with the state of training and scoring.
+"""Access to a run's folder and to the stage of its training and evaluation.
 
-A damaged JSON file in the folder raises UserError with a fix.
+Reading a damaged JSON file in the folder raises UserError with a suggested fix.
 """
 
 import dataclasses
@@ -27,9 +27,9 @@ from transformer.runs.workdir import check_folder, load_config, newest_step
 
 CHECKPOINTS, RESULTS, REPORT = "checkpoints", "results.json", "report.html"
 RUN = "run.json"  # data recorded before training, see `read_run`
-SCORES = "scores.npz"  # the counts for each text of the test set, by metric
-FILE_DIGESTS = "files"  # key in the results: the digests of the scored texts, by file name
-# Keys that a file from elsewhere may lack; a modified file of a run has an invalid seal.
+SCORES = "scores.npz"  # for each metric, the statistics of each text of the test set
+FILE_DIGESTS = "files"  # key in the results: digests of the scored texts, keyed by file name
+# Required keys, which files from other programs may lack; modified files have an invalid seal.
 RESULTS_SHAPE = {"step": int, "averaged_steps": [int], "parameters": int, "wall_seconds": float}
 RUN_SHAPE = {"data?": dict, "environment?": dict, "init_from?": dict, "vectors?": dict}
 
@@ -37,24 +37,25 @@ PredictorT = TypeVar("PredictorT", bound=Predictor)
 
 
 class State(enum.IntEnum):
-    """The stage that a run has reached."""
+    """The stage of a run."""
 
     NEW = enum.auto()  # there is no checkpoint
     STARTED = enum.auto()  # training, or the evaluation of the newest checkpoint, is unfinished
-    TRAINED = enum.auto()  # a setting of its config has ended the training
-    SCORED = enum.auto()  # it also has the scores of its newest checkpoint
-    REPORTED = enum.auto()  # it also has a report
-    IMPORTED = enum.auto()  # it is a model of another project
+    TRAINED = enum.auto()  # training has ended at a limit set in the config
+    SCORED = enum.auto()  # the newest checkpoint has also been scored
+    REPORTED = enum.auto()  # a report has also been written
+    IMPORTED = enum.auto()  # the model was imported from another project
 
 
 @dataclasses.dataclass
 class RunProgress:
-    """The progress of a run apart from its state; saved with every checkpoint.
+    """The progress of a run besides its training state, saved with every checkpoint.
 
-    `seconds` is the total time, `training_seconds` the time of steps. `line_*` cover the steps
-    since the last log line; `line_sums`, see `metrics.tokens.to_list`, is filled before a save.
-    `best` and `best_loss` belong to the best evaluation, `last` and `lowest_loss` to all.
-    `text_digest` is the task's digest, empty in older runs.
+    `seconds` is the total time, and `training_seconds` is the time of training steps. The `line_*`
+    fields cover the steps since the last log line; `line_sums` (see `metrics.tokens.to_list`) is
+    filled before a save. `best` and `best_loss` are the metric and the loss of the best evaluation,
+    `last` is the newest metric value, and `lowest_loss` is the lowest loss so far. `text_digest` is
+    the digest of the training data, or '' in older runs.
     """
 
     fingerprint: str
@@ -73,7 +74,7 @@ class RunProgress:
     text_digest: str = ""
 
     def record(self, step: int, metric: str, numbers: Mapping[str, float]) -> None:
-        """Records an evaluation; while the loss falls, an equal or zero score costs no patience."""
+        """Records an evaluation; zero or unchanged scores use no patience if the loss improves."""
         value, loss = numbers[metric], numbers.get("loss", math.nan)
         best = rank({"loss": self.best_loss, metric: self.best or 0.0}, metric)
         if self.best is None or rank(numbers, metric) > best:
@@ -84,11 +85,11 @@ class RunProgress:
         self.last, self.lowest_loss = value, min(self.lowest_loss, loss)
 
     def find_limit(self, step: int, settings: ConfigDict, last_step: int) -> str | None:
-        """Returns the setting that ends a run after `step` steps, or None if none does.
+        """Returns the setting that ends a run after `step` steps, or None if the run continues.
 
         Args:
-          settings: `config.train`.
-          last_step: see `total_steps`.
+          settings: the run's `config.train`.
+          last_step: the result of `total_steps`.
         """
         if step >= last_step:
             key = "epochs" if last_step < settings.steps else "steps"
@@ -101,7 +102,7 @@ class RunProgress:
 
 
 def total_steps(settings: ConfigDict, epoch_length: int) -> int:
-    """Returns the number of steps of a run, given `config.train` and the batches in an epoch."""
+    """Returns the maximum number of steps, given `config.train` and the batches per epoch."""
     if not settings.epochs:
         return settings.steps
     # Without rounding, 0.07 epochs of 100 batches would be 8 steps.
@@ -110,13 +111,13 @@ def total_steps(settings: ConfigDict, epoch_length: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class TrainedRun(Generic[PredictorT]):
-    """The trained model of a run's folder.
+    """A trained model, loaded from a run's folder.
 
     Attributes:
-      predictor: the model in use.
-      variables: the variables to apply it to, `{"params": ...}`.
-      steps: the steps of the checkpoints that the parameters are averaged over, often only one.
-      progress: the progress of the run, see `RunProgress`; empty if unknown.
+      predictor: the model without its parameters.
+      variables: the model's variables, `{"params": ...}`.
+      steps: steps of the checkpoints over which the parameters are averaged, often a single step.
+      progress: the progress of the run (see `RunProgress`), or {} if it is unknown.
     """
 
     predictor: PredictorT
@@ -126,11 +127,11 @@ class TrainedRun(Generic[PredictorT]):
 
 
 class Run:
-    """A folder, and the config with which its run is trained or used.
+    """A run's folder, and the config with which the run is trained or used.
 
     Attributes:
-      config: by default the folder's config; a command may change settings for use and scoring.
-      epoch_length: number of batches in an epoch; None to read it from the folder.
+      config: by default the folder's config; commands may override inference and evaluation keys.
+      epoch_length: number of batches per epoch, or None to read it from the folder.
     """
 
     epoch_length: int | None = None
@@ -146,7 +147,7 @@ class Run:
 
     @property
     def is_imported(self) -> bool:
-        """Whether the run is a model of another project, which is not trained here."""
+        """Whether the model was imported from another project, rather than trained here."""
         return (self.folder / ORIGIN).is_dir()
 
     @property
@@ -161,16 +162,16 @@ class Run:
 
     @property
     def scores(self) -> dict[str, Any] | None:
-        """The results, if they are of the newest checkpoint, or if the checkpoints are deleted.
+        """The results if they belong to the newest checkpoint or no checkpoint is left, else None.
 
-        A run may be scored before its training has ended.
+        Older results are possible, since a run may be scored before its training has ended.
         """
         results = self.results
         return results if results and self.step in (0, results["step"]) else None
 
     @property
     def state(self) -> State:
-        """The stage that the run has reached."""
+        """The current stage of the run."""
         if self.is_imported:
             return State.IMPORTED
         if self.step and self.ended_by() is None:
@@ -182,19 +183,19 @@ class Run:
     def ended_by(self) -> str | None:
         """Returns the setting that ended the training, or None if training must continue.
 
-        It must also continue if the newest checkpoint has not been evaluated.
+        Training also continues if the newest checkpoint has not been evaluated.
         """
         step, settings, length = self.step, self.config.train, self.epoch_length
         record = Checkpoints(self.folder.absolute() / CHECKPOINTS, read_only=True).record(step)
         if "scores" not in record:
             return None
-        if length is None:  # without the record, assumes that all epochs are done
+        if length is None:  # if it is not recorded, all epochs count as completed
             length = read_run(self.folder).get("data", {}).get("batches_per_epoch", 0)
         progress = RunProgress(**record["progress"])
         return progress.find_limit(step, settings, total_steps(settings, length))
 
     def refuse_results(self) -> None:
-        """Raises UserError if results without checkpoints could pass for those of a new run."""
+        """Raises UserError if the folder has old results, which may be mistaken for new ones."""
         if names := [name for name in (RESULTS, CHOICE) if (self.folder / name).exists()]:
             raise UserError(
                 f"{self.folder} has {names[0]} but no checkpoints, so its training cannot be "
@@ -203,23 +204,22 @@ class Run:
             )
 
     def delete_results(self) -> None:
-        """Deletes the scores and the choice of weights, which are outdated by further training."""
+        """Deletes the scores and the choice of weights, which further training makes obsolete."""
         for name in (RESULTS, CHOICE):
             (self.folder / name).unlink(missing_ok=True)
 
     def claim(self) -> None:
-        """Writes the config to the folder, which makes it a run's folder."""
+        """Makes the folder a run's folder by writing the config to it."""
         self.check_same(training=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         variants.save(self.folder, self.config.to_dict())
         write_json(self.folder / "config.json", self.config.to_dict())
 
     def check_same(self, training: bool = False) -> None:
-        """Raises UserError if the folder has a run of another config, or a link out of it.
+        """Raises UserError if the folder has a run of another config, or a link that leads outside.
 
         Args:
-          training: whether paths of the text and settings of the implementation must also be the
-            same.
+          training: whether data paths and implementation settings must also match.
         """
         folder = self.folder
         check_folder(folder)
@@ -239,7 +239,7 @@ class Run:
             )
 
     def _comparable(self, training: bool) -> dict[str, Any]:
-        """Returns the values that must match the folder's, see `check_same`."""
+        """Returns the config values that must match the folder's config; see `check_same`."""
         free = {*having(*FREE)} if training else {*having(*FREE, "implementation", "path")}
         values = {key: value for key, value in flatten(self.config).items() if key not in free}
         values["data.corpora"] = [
@@ -249,7 +249,7 @@ class Run:
         return values
 
     def other_settings(self) -> dict[str, Any]:
-        """Returns {dotted key: value} of the scoring settings that differ from the folder's."""
+        """Returns the scoring settings that differ from the folder's, as {dotted key: value}."""
         theirs, ours = flatten(load_config(self.folder)), flatten(self.config)
         return {
             key: ours[key]
@@ -258,10 +258,10 @@ class Run:
         }
 
     def load_trained(self, steps: Sequence[int] = ()) -> TrainedRun[Any]:
-        """Returns the model with its weights.
+        """Loads the trained model and its weights.
 
         Args:
-          steps: the steps of the checkpoints to use, instead of the run's own choice.
+          steps: steps of the checkpoints to average instead of using the saved choice of weights.
         """
         folder = self.folder.absolute()  # Orbax needs an absolute path
         self.check_same()
@@ -272,28 +272,28 @@ class Run:
         return TrainedRun(predictor, {"params": on_all_devices(params)}, used, progress)
 
 
-# -- its JSON files
+# -- the JSON files of a run
 
 
 def read_results(path: Path) -> dict[str, Any] | None:
-    """Returns a run's scores, or None if it has none yet.
+    """Returns a run's scores, or None if the run has not been scored.
 
-    Scores of a given text also have `input`, the names and the digest of its files, and have only
-    the split "test".
+    Scores of texts given by the user have only the split "test", and an entry `input` with the
+    names and the digest of the text files.
     """
     fix = "delete it; the mode evaluate writes it again"
     return read_json(path, RESULTS_SHAPE, fix) if path.exists() else None
 
 
 def known_results(folder: Path) -> dict[str, Any]:
-    """Returns the scores of a run that has been scored, see `read_results`."""
+    """Returns the scores of a run that must have been scored; see `read_results`."""
     results = read_results(folder / RESULTS)
     assert results is not None, f"{folder} is not scored"
     return results
 
 
 def damaged_text(place: Path, results: Mapping[str, Any]) -> str:
-    """Returns the name of a changed text file behind the results in a folder; '' for none."""
+    """Returns the name of a text file that changed after it was scored, or '' if none did."""
     for name, digest in results.get(FILE_DIGESTS, {}).items():
         if (place / name).exists() and hash_file(place / name) != digest:
             return name
@@ -301,37 +301,36 @@ def damaged_text(place: Path, results: Mapping[str, Any]) -> str:
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """Returns the data that a run recorded before training; {} if its folder has none.
+    """Returns the data that a run recorded before training, or {} if the folder has no record.
 
-    `data` are the statistics of its text, see `Task.data_summary`, and `environment` describes its
-    last start, see `environment.record`. `init_from` describes what another run contributed: the
-    `folder` and `steps` of the checkpoints that were used; the numbers of `parameters` that were
-    `loaded` and `frozen`; names of the `new` ones; for each of `tables` with other tokens, the rows
-    `carried` and `new`; and, if all parameters were loaded, the `scores` that they had before the
-    training: the settings of the `search`, and `splits`. `vectors` describes the initial word
-    vectors of embedding tables, by table: the `file`, its `sha256`, and the number of `tokens` in
-    it.
+    `data` contains the statistics of the training data; see `Task.data_summary`. `environment`
+    describes the run's last start; see `environment.record`. `init_from` describes the run that the
+    weights come from: its `folder` and the `steps` of the checkpoints. It also has the numbers of
+    all `parameters`, of `loaded` and of `frozen` ones; the names of `new` ones; and the numbers of
+    `carried` and `new` rows of each of the `tables` whose tokens differ. If all parameters were
+    loaded, `scores` has the scores before training: the `search` settings, and `splits`. `vectors`
+    describes the word vectors of each side: the `file`, its `sha256`, and the `tokens` found in it.
     """
     path, fix = folder / RUN, "restore it, or delete it; then reports lack text and environment"
     return read_json(path, RUN_SHAPE, fix) if path.exists() else {}
 
 
 def record_run(folder: Path, **parts: Any) -> None:
-    """Writes some parts of the record that `read_run` returns; the others stay."""
+    """Updates the given entries of the record that `read_run` returns."""
     write_json(folder / RUN, {**read_run(folder), **parts})
 
 
 def first_scores(start: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """Returns the scores, by split, of another run's weights before they were trained further.
+    """Returns the scores of initial weights that come from another run, keyed by split.
 
     Args:
-      start: `init_from`, see `read_run`.
+      start: the `init_from` entry of the record; see `read_run`.
     """
     return (start or {}).get("scores", {}).get("splits", {})
 
 
 def start_line(start: Mapping[str, Any]) -> str:
-    """Returns a line about the weights that came from another run, see `read_run`."""
+    """Returns a log line about weights from another run, given the entry `init_from`."""
     parts = [
         f"starts from {start['folder']}, weights of step "
         f"{', '.join(f'{step:,}' for step in start['steps'])}: {start['loaded']:,} of "

@@ -1,11 +1,11 @@
-"""The weights that a run uses: one checkpoint's or the mean of several, in one file.
+"""The weights used for inference: one checkpoint or the mean of several, stored in one file.
 
-After training, the best single checkpoint is compared on validation with the mean of the last few
-checkpoints and the mean of those up to the best. The choice is saved in the run's folder and used
-by every mode. The weights are saved in `weights.safetensors`: inference reads nothing else, however
-many checkpoints they average. Names in it are those of the parameters, such as
-"encoder_layers_0/feed_forward/inner/kernel", and kernels are [inputs, features]. Many programs can
-read this format; it holds no code.
+After training, the best checkpoint is compared on validation data with the mean of the last few
+checkpoints and the mean of the last few up to the best. The choice is saved in the run's folder and
+used by every mode. The weights are saved in `weights.safetensors`, so inference reads no
+checkpoints. The arrays are named after the parameters, such as
+"encoder_layers_0/feed_forward/inner/kernel", and kernels have the shape [inputs, features]. Many
+programs can read this format, which contains no code.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 WEIGHTS = "weights.safetensors"
 CHOICE = "weights.json"
-STORED = "stored"  # key of the record of separately stored weights
+STORED = "stored"  # key of the entry that describes `weights.safetensors`
 SHAPE = {"newest_step": int, "steps": [int], "candidates": [dict], STORED: dict}
 BEST, LAST, UP_TO_BEST = "best", "last", "up_to_best"
 CANDIDATES = {
@@ -48,10 +48,10 @@ CANDIDATES = {
 
 
 def candidates(scores: Mapping[int, tuple[float, float]], average: int) -> dict[str, list[int]]:
-    """Returns the steps of each candidate by its kind, without repetitions.
+    """Returns the checkpoint steps of each distinct candidate, keyed by its kind.
 
     Args:
-      scores: scores of all evaluated checkpoints, oldest first, see `rank`.
+      scores: sort keys (see `rank`) of all evaluated checkpoints, in ascending order of steps.
       average: the number of checkpoints to average.
     """
     evaluated, best = list(scores), max(scores, key=scores.__getitem__)
@@ -65,7 +65,7 @@ def candidates(scores: Mapping[int, tuple[float, float]], average: int) -> dict[
 
 
 class Weights:
-    """The weights of the run in a folder, and the rule by which its config chooses them."""
+    """The weights of a run, and the rule in the run's config that selects them."""
 
     def __init__(self, folder: Path, config: ConfigDict):
         self.folder, self.metric = folder, config.train.best_metric
@@ -75,21 +75,21 @@ class Weights:
             "metric": self.metric,
         }
         self.is_compared = self.rule["rule"] == "auto" and self.rule["average"] > 1
-        # The settings that, with the tokenizers, determine the shapes of the weights, as JSON data.
+        # The model settings as JSON data. With the tokenizers, they determine the weight shapes.
         self.model = json.loads(json.dumps(config.model.to_dict()))
 
     def choose(self, task: Any, keep: bool = True) -> dict[str, Any]:
-        """Chooses the weights of a trained run, logs the choice, and scores candidates if needed.
+        """Chooses the weights of a run, scores candidates if needed, and logs the choice.
 
-        A saved choice is used if it still fits the run; with its weights, it needs no checkpoint.
+        If the saved choice is still valid, it is reused, and stored weights need no checkpoint.
 
         Args:
-          keep: whether to save the choice and the weights in the run's folder, for other modes;
-            otherwise the scoring settings may differ from those during training.
+          keep: whether to save the choice and the weights in the run's folder for other modes; if
+            False, the best checkpoint is scored again, since settings may differ from training.
 
         Returns:
-          `steps` of the checkpoints, `rule` and `average` of the config, `metric`, `newest_step`,
-          and `candidates`, [{"what", "steps", "score"}, ...], the compared candidates.
+          A dict: the `steps` of the checkpoints, `rule` and `average` from the config, `metric`,
+          `newest_step`, and the compared `candidates`, [{"what", "steps", "score"}, ...].
         """
         with self._checkpoints() as checkpoints:
             choice = self._read(checkpoints.steps())
@@ -106,7 +106,7 @@ class Weights:
         return choice
 
     def store(self, weights: Any, progress: Any, choice: Any = None) -> None:
-        """Writes weights and their choice; weights without a choice are imported, of step 0."""
+        """Writes the weights and the choice; the default, step 0, is for imported weights."""
         choice = choice or {**self.rule, "newest_step": 0, "steps": [0], "candidates": []}
         arrays = {name: np.asarray(x) for name, x in named_leaves(weights).items()}
         data = safetensors.numpy.save(arrays)
@@ -122,14 +122,14 @@ class Weights:
     def load(
         self, template: Callable[[], Any], fingerprint: str, steps: Sequence[int] = ()
     ) -> tuple[Any, list[int], dict[str, Any]]:
-        """Returns the chosen weights, the steps of their checkpoints, and the progress of the run.
+        """Returns the selected weights, their checkpoint steps, and the run's training progress.
 
-        Separately stored weights need no checkpoint.
+        If the weights file is valid, no checkpoint is needed.
 
         Args:
-          template: returns shapes and dtypes of the weights; a function, as tracing takes a while.
-          fingerprint: the required fingerprint of the tokenizers in the run's progress.
-          steps: steps to use instead of the choice in the folder.
+          template: returns the shapes and dtypes of the weights; it is called only if needed.
+          fingerprint: the expected fingerprint of the tokenizers in the run's progress.
+          steps: steps of the checkpoints to use instead of the saved choice.
         """
         with self._checkpoints() as checkpoints:
             choice = self._read(checkpoints.steps())
@@ -166,7 +166,7 @@ class Weights:
         return safetensors.numpy.load_file(path)
 
     def _check_any(self, steps: Sequence[int], choice: Any) -> None:
-        """Raises UserError if only a checkpoint would have the weights, and there is none."""
+        """Raises UserError if there are no checkpoints to load the weights from."""
         if not steps:
             why = choice if isinstance(choice, str) else "the stored weights are of other steps"
             raise UserError(
@@ -179,10 +179,10 @@ class Weights:
         return Checkpoints(place, best_metric=self.metric, read_only=True)
 
     def _read(self, steps: Sequence[int]) -> dict[str, Any] | str:
-        """Returns the saved choice of a run, or the reason why there is no valid one.
+        """Returns the saved choice of weights, or the reason why there is no valid choice.
 
         Args:
-          steps: steps of the run's checkpoints; empty if they were deleted.
+          steps: steps of the run's checkpoints, or an empty list if they were deleted.
         """
         path = self.folder / CHOICE
         if not path.exists():
@@ -197,7 +197,7 @@ class Weights:
         return f"the choice of weights in {path} no longer fits the run"
 
     def _by_rule(self, checkpoints: Checkpoints) -> list[int]:
-        """Returns the steps that the config specifies; if it compares, the best single step."""
+        """Returns the steps that the rule selects; a rule that compares selects the best step."""
         steps, scores = checkpoints.steps(), checkpoints.scores()
         if self.rule["rule"] == "last" or not scores:
             return steps[-1:]
@@ -206,10 +206,10 @@ class Weights:
         return [max(scores, key=scores.__getitem__)]
 
     def _compare(self, task: Any, checkpoints: Checkpoints, recorded: bool) -> dict[str, Any]:
-        """Scores the candidates on validation, in the same way as evaluations during training.
+        """Scores the candidates on validation data as during training, and returns the choice.
 
         Args:
-          recorded: whether the best checkpoint was scored with the present settings.
+          recorded: whether the best checkpoint's scores were recorded with the current settings.
         """
         metric, template = self.metric, task.predictor.param_shapes()
         sign = 1.0 if find(metric).higher_is_better else -1.0
@@ -235,7 +235,7 @@ class Weights:
 
 
 def _choice_line(choice: Mapping[str, Any]) -> str:
-    """Returns a line with the chosen weights and the scores of all candidates."""
+    """Returns a log line with the selected checkpoint steps and the scores of all candidates."""
     steps, metric = ", ".join(f"{step:,}" for step in choice["steps"]), find(choice["metric"]).title
     line = f"using the weights of step {steps}: evaluate.checkpoint={choice['rule']}"
     for each in choice["candidates"]:

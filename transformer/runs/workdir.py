@@ -1,4 +1,4 @@
-"""The folder of a run or a sweep: its name, lock, config, and links."""
+"""The folder of a run or a sweep: its path, lock, config and symbolic links."""
 
 import contextlib
 import fcntl
@@ -18,21 +18,21 @@ from transformer.errors import UserError
 from transformer.files import parse_json, read_file, read_json
 from transformer.metrics.registry import rank
 
-# Folders that may be links to elsewhere: checkpoints are large, and all modes but training only
-# read them. Training, which would write and delete there, needs a flag.
+# A subfolder that may be a link out of the run's folder: checkpoints are large, and only training
+# modifies them. Training with linked checkpoints therefore requires a flag.
 MAY_BE_LINKED, LINK_FLAG = "checkpoints", "linked_checkpoints"
 EVALUATIONS = "evaluations"  # subfolder for all scores except the run's own results
-# Keys that a run's config must have; other missing keys, newer than the run, get their defaults.
+# Required keys of a run's config. Other missing keys are newer than the run and get defaults.
 ESSENTIAL = {"task": str, "model": dict, "data": dict, "tokenizer": dict}
-COMMAND = "sweep.json"  # has the command of a sweep, see `experiments.sweep.trial_configs`
+COMMAND = "sweep.json"  # file with the command of a sweep, see `experiments.sweep.trial_configs`
 
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Keeps other processes from training in the folder, which is created if it is missing.
+    """Locks a folder for training, and creates it if it is missing.
 
-    Raises UserError if another process trains there, or waits for it to end. The system releases
-    the lock when the process ends, even if it is killed; the file stays.
+    If another process is training there, raises UserError, or waits for the lock if `wait` is set.
+    The system releases the lock when a process ends, even if it is killed; the lock file stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a") as file:
@@ -46,7 +46,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 def run_folder(name: str | Path) -> Path:
-    """Returns the folder that a user names; `trials/0` is `trials/000`."""
+    """Returns the path of a folder given by the user; `trials/0` is expanded to `trials/000`."""
     folder = Path(name).expanduser()
     if folder.parent.name == "trials" and folder.name.isdecimal() and not folder.exists():
         folder = folder.with_name(f"{int(folder.name):03d}")
@@ -61,16 +61,16 @@ def newest_step(folder: Path) -> int:
 def check_folder(folder: Path, linked: bool = True) -> None:
     """Raises UserError if a symbolic link leads out of a run's or a sweep's folder.
 
-    Otherwise files elsewhere could be read or written. The folder itself may be a link, and so may
-    the `checkpoints` of a run. Pipes and devices are refused, too, since opening one may block.
+    Such a link could cause files elsewhere to be read or written. The folder itself may be a link,
+    and so may a run's `checkpoints`. Pipes and devices are rejected, since opening them may block.
 
     Args:
-      linked: whether checkpoints may be such a link.
+      linked: whether `checkpoints` may be a link out of the folder.
     """
     if folder.is_file():
         raise UserError(f"{folder} is a file: name a folder")
     root = folder.resolve()
-    walk = os.walk(root)  # ignores errors for files that another process is deleting
+    walk = os.walk(root)  # ignores files that another process deletes at the same time
     for path in (Path(place, name) for place, *names in walk for name in itertools.chain(*names)):
         if path.is_fifo() or path.is_char_device():
             raise UserError(f"{path} is a pipe or a device, which no run writes: delete it")
@@ -84,7 +84,7 @@ def check_folder(folder: Path, linked: bool = True) -> None:
 
 
 def load_config(folder: Path) -> ConfigDict:
-    """Returns the config of a run; keys that are newer than the run get their defaults."""
+    """Loads the config of a run, with default values for keys that are newer than the run."""
     check_folder(folder)
     path = folder / "config.json"
     if not path.exists():
@@ -98,16 +98,16 @@ def load_config(folder: Path) -> ConfigDict:
 
 
 def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
-    """Returns a config that was saved as JSON, complete and checked.
+    """Completes and validates a config that was saved as JSON.
 
     Args:
-      path: the file that holds it, which a UserError names.
-      fix: the end of the error message.
+      path: the file of the config, for the error message.
+      fix: the suggested fix at the end of the error message.
     """
     try:
         config = complete(ConfigDict(saved))
         check(config)
-    except (ValueError, AttributeError, UserError) as error:  # ConfigDict's own errors, too
+    except (ValueError, AttributeError, UserError) as error:  # including ConfigDict's own errors
         raise UserError(f"{path} cannot be read ({error}): {fix}") from None
     return config
 
@@ -116,7 +116,7 @@ def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
 
 
 class Trial(NamedTuple):
-    """A trial: its folder, whose name is its number, its settings and its score."""
+    """A trial of a sweep, with its settings and score, in a folder named after its trial number."""
 
     folder: Path
     settings: dict[str, Any]
@@ -124,15 +124,15 @@ class Trial(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its path within the sweep's folder, and its settings."""
+        """The trial's path within the sweep's folder, followed by its settings."""
         values = ", ".join(f"{key.split('.')[-1]}={value}" for key, value in self.settings.items())
         return f"trials/{self.folder.name} ({values or 'as configured'})"
 
 
 def find_trials(folder: Path) -> list[Trial]:
-    """Returns the trials of a sweep's folder, the best on validation first; [] for a run's folder.
+    """Returns a sweep's trials, from the best validation score to the worst, or [] for a run.
 
-    A trial whose files cannot be read is left out.
+    Trials without a readable config are skipped.
     """
     configs: dict[Path, dict[str, Any]] = {}
     for path in sorted(folder.glob("trials/*/config.json")):
@@ -152,12 +152,12 @@ def find_trials(folder: Path) -> list[Trial]:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Returns whether a folder holds a sweep with trials."""
+    """Returns whether a folder contains a sweep with at least one trial."""
     return not (folder / "config.json").exists() and any(folder.glob("trials/*/config.json"))
 
 
 def refuse_sweep(folder: Path) -> None:
-    """Raises UserError, which names the best trial, if a folder holds a sweep instead of a run."""
+    """Raises UserError, which names the best trial, if the folder contains a sweep, not a run."""
     command = _read_object(folder / COMMAND, {"command": str}).get("command")
     trials = find_trials(folder)
     if not trials and not command:
@@ -171,7 +171,7 @@ def refuse_sweep(folder: Path) -> None:
 
 
 def _read_object(path: Path, shape: Any) -> dict[str, Any]:
-    """Returns the content of a JSON file; {} if it is missing, damaged, or of another shape."""
+    """Returns the object in a JSON file, or {} if the file is missing or does not match `shape`."""
     try:
         content, wrong = parse_json(read_file(path), shape)
     except OSError:

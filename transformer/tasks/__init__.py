@@ -1,4 +1,4 @@
-"""The tasks, by the value of `config.task`."""
+"""The task classes, keyed by the value of `config.task`."""
 
 from transformer.tasks.captioning import CaptionTask
 from transformer.tasks.classification import ClassificationTask

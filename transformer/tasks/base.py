@@ -1,4 +1,4 @@
-"""The interface of a task to the training loop, and code that all tasks share."""
+"""The task interface that the training loop uses, and code that all tasks share."""
 
 import abc
 import copy
@@ -28,30 +28,30 @@ PAIRS, DOCUMENTS, LABELLED, PICTURES = "pairs", "documents", "labelled texts", "
 
 
 class Task(abc.ABC):
-    """Data, model and scores of one kind of experiment.
+    """A task defines the data, the model and the metrics of an experiment.
 
-    A subclass reads its text into one object, `text`, builds batches and a predictor from it, and
-    scores the predictor.
+    A subclass reads its data into `text`, builds batches and a predictor from it, and evaluates the
+    predictor.
 
     Args:
-      config: the config of the whole experiment.
-      like: another task, whose text is reused if the config describes the same text.
-      folder: the run's folder, whose tokenizers are reused if they were trained on the same text.
+      config: the experiment's config.
+      like: another task, whose `text` is reused if both configs specify the same data.
+      folder: the run's folder, whose tokenizers are reused if trained on the same corpus.
 
     Attributes:
-      text: training text and held-out text; after `from_folder`, only held-out text.
-      plan: all training batches, by number.
+      text: the training data and the held-out data; after `from_folder`, only held-out data.
+      plan: all training batches, indexed by batch number.
     """
 
-    # Properties of a task, so that other code need not compare its name.
+    # Properties of a task, so that other code does not depend on the task's name.
     reads: ClassVar[str]  # PAIRS, DOCUMENTS, LABELLED or PICTURES
-    label_type: ClassVar[str] = ""  # type of the labels of pictures
-    sources: ClassVar[Collection[str]]  # the names of `data.source`
-    unit: ClassVar[str]  # losses are means over these units, and speeds count them
-    noun: ClassVar[str]  # the name of a text of its test set
+    label_type: ClassVar[str] = ""  # type of image labels
+    sources: ClassVar[Collection[str]]  # allowed values of `data.source`
+    unit: ClassVar[str]  # losses are averaged over these units; throughput counts them
+    noun: ClassVar[str]  # noun for an example of the test set
     metrics: ClassVar[str]  # key in `metrics.registry.REGISTRY`
-    operations: ClassVar[tuple[str, ...]]  # the methods of `LoadedRun`, the main one first
-    is_translated: ClassVar[bool] = False  # whether beam search generates a text for each source
+    operations: ClassVar[tuple[str, ...]]  # methods of `LoadedRun`; the main one comes first
+    is_translated: ClassVar[bool] = False  # whether beam search generates a target for each source
     model_noun: ClassVar[str]
     invitation: ClassVar[str]  # heading of a web page with an input field
 
@@ -75,14 +75,14 @@ class Task(abc.ABC):
 
     @classmethod
     def from_folder(cls, folder: Path, config: ConfigDict, given: Any = None) -> "Task":
-        """Returns the task of a run's folder, which scores its model but cannot train it.
+        """Restores the task of a run from its folder, for evaluation but not for training.
 
-        It has only the tokenizers and the held-out text of the folder: no source is opened, and
-        `plan`, `describe` and `data_summary` are not available.
+        Only the tokenizers and the held-out data are read from the folder. No data source is
+        opened, and `plan`, `describe` and `data_summary` are not available.
 
         Args:
-          given: a text to score instead of the held-out one, as the only split, "test"; see
-            `make_given_text` of each task.
+          given: data to evaluate instead of the held-out data. It becomes the only split, "test";
+            see `make_given_text`.
         """
         task = cls.without_text(config)
         task.predictor = task.load(folder)
@@ -92,42 +92,42 @@ class Task(abc.ABC):
 
     @classmethod
     def without_text(cls, config: ConfigDict) -> "Task":
-        """Returns a task that has only its config, for `load` and `check_model`."""
+        """Returns a task without data and predictor, for `load` and `check_model`."""
         task = cls.__new__(cls)
         task.config = config
         return task
 
     def with_config(self, config: ConfigDict) -> "Task":
-        """Returns the task for a config with other hyperparameter values; both share programs."""
+        """Returns the task with different hyperparameters; both tasks share compiled programs."""
         task = copy.copy(self)
         task.config = config
         task.plan = task.make_plan()
         return task
 
-    # -- text and model
+    # -- data and model
 
     def check_model(self) -> None:
-        """Checks that the config describes a valid model, as far as possible without text."""
+        """Checks that the model config is valid, as far as possible without the data."""
         size, fields = self.config.tokenizer.vocab_size, model_fields(self.config.model)
-        if self.reads == DOCUMENTS:  # which only a decoder can model
+        if self.reads == DOCUMENTS:  # language models are decoder-only
             fields["num_encoder_layers"] = 0
         check_names(ModelConfig(size, size, **fields))
 
     @abc.abstractmethod
     def read_text(self, folder: Path | None) -> Any:
-        """Returns `text` as described by the config, see `Task`."""
+        """Returns the dataset for `text` (see `Task`), read from the data sources in the config."""
 
     @abc.abstractmethod
     def read_kept_text(self, folder: Path) -> Any:
-        """Returns `text` with the held-out text of a run's folder."""
+        """Returns a dataset for `text` with the held-out data that is stored in a run's folder."""
 
     @abc.abstractmethod
     def make_given_text(self, folder: Path, given: Any) -> Any:
-        """Returns `text` with a given text as its only split, "test"."""
+        """Returns a dataset for `text` whose only split, "test", holds the given data."""
 
     @abc.abstractmethod
     def make_predictor(self) -> Predictor:
-        """Returns the model for this text, without parameters."""
+        """Returns the model for `text`, without parameters."""
 
     @abc.abstractmethod
     def make_plan(self) -> Plan:
@@ -135,36 +135,36 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def load(self, folder: Path) -> Predictor:
-        """Returns the model of a run's folder, without parameters, which checkpoints have."""
+        """Loads a run's model without the parameters, which are stored separately."""
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits of the final scores; "validation" comes first."""
+        """The splits of the final evaluation; "validation" comes first."""
         return tuple(self.text.held_out)
 
     @abc.abstractmethod
     def save_assets(self, workdir: Path) -> None:
-        """Writes the other files that are needed to use the run later, such as tokenizers."""
+        """Writes all files except checkpoints that a trained model needs, such as tokenizers."""
 
     def fingerprint(self) -> str:
-        """Returns the digests that a checkpoint must match."""
+        """Returns the digest of the tokenizers and class names, which a checkpoint must match."""
         return self.predictor.fingerprint()
 
     def text_digest(self) -> str:
-        """Returns a digest of the training text as the model reads it; '' without training text."""
+        """Returns a digest of the encoded training data, or '' if there is none."""
         return self.text.train.arrays_digest
 
     @property
     def train_tokens(self) -> dict[str, int]:
-        """Number of training tokens on each side, without begin and end tokens."""
+        """The number of training tokens on each side, without begin and end tokens."""
         return {"text": len(self.text.train.store.tokens)}
 
     def notes(self) -> list[str]:
-        """Returns lines about the text that `data_summary` does not have, such as warnings."""
+        """Returns log lines about the data, such as warnings, that are not in `data_summary`."""
         return []
 
     def describe(self, summary: Mapping[str, Any]) -> list[str]:
-        """Returns the lines about the data that are printed before training.
+        """Returns the lines that describe the data and are printed before training.
 
         Args:
           summary: the result of `data_summary`.
@@ -187,30 +187,30 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def data_summary(self) -> dict[str, Any]:
-        """Returns statistics of the text and its batches as JSON data.
+        """Returns statistics of the data and its batches as JSON data.
 
-        `splits` {name: {unit: number}}; `oov_rate` of the training tokens; `vocabulary` {side or
-        "all": pieces}; `batches_per_epoch`; `shapes` [[rows, tokens], ...] of the batches; and, if
-        the task has them, `cleaning` {"read", "kept", "dropped": {reason: number}}, `corpora`
-        {name: the same and "drawn", the pairs of an epoch}, `padding_fraction`, and `preview`, a
-        few training texts as tokens, {side: tokens} each.
+        The keys are `splits` {name: {unit: number}}; `oov_rate` of the training tokens;
+        `vocabulary` {side or "all": size}; `batches_per_epoch`; `shapes`, the batch shapes
+        [[rows, tokens], ...]; and for some tasks `cleaning` {"read", "kept", "dropped": {reason:
+        number}}, `corpora` {name: `cleaning` of this corpus, and "drawn", pairs sampled per epoch},
+        `padding_fraction`, and `preview`, some training examples as [{side: tokens}, ...].
         """
 
     # -- training
 
     @property
     def d_model(self) -> int:
-        """The model's width, for the Noam schedule."""
+        """The embedding dimension, which the Noam learning rate schedule uses."""
         return self.config.model.d_model
 
     def draw_params(self, key: Array) -> Params:
-        """Returns newly initialised float32 parameters; cannot be traced."""
+        """Returns newly initialised float32 parameters; cannot be used under `jax.jit`."""
         return self.predictor.draw_params(key)
 
     def hparams(self) -> dict[str, float]:
-        """Returns the hyperparameters that are arguments of the compiled step.
+        """Returns the hyperparameters that are arguments of the compiled training step.
 
-        Zeros are left out, except label smoothing, so that the step has no operations for them.
+        Zeros are omitted, except for label smoothing, so that no operations are compiled for them.
         """
         model, train = self.config.model, self.config.train
         rates = {f"dropout_{name}": model[f"dropout_{name}"] for name in DropoutRates._fields}
@@ -220,46 +220,46 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def loss(self, params: Params, batch: Any, hparams: dict, key: Array) -> TokenSums:
-        """Returns the training loss of a batch, with dropout, as sums over its tokens."""
+        """Returns the training loss of a batch, with dropout, as sums over the tokens."""
 
     # -- scores
 
     @abc.abstractmethod
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
-        """Returns the scores of a split; `final` scores may take longer.
+        """Returns the scores of a split; computing `final` scores may take longer.
 
-        Final scores also have `texts`, {file in the run's folder: its lines}, `counts`, {metric:
-        values for each text, from whose sums the score is computed}, and if parts of the split are
-        scored, `parts`, {name: final scores}.
+        Final scores also include `texts` {file in the run's folder: lines}, `counts` {metric:
+        statistics of each text, the sums of which determine the score}, and, if subsets of the
+        split are scored, `parts` {name: final scores}.
         """
 
     @abc.abstractmethod
     def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
-        """Returns the non-final scores of `evaluate` for each of several runs, stacked."""
+        """Returns the non-final scores of several runs, given their stacked parameters."""
 
     @abc.abstractmethod
     def held_out_batches(self, split: str) -> Iterator[Any]:
-        """Yields the whole split once, in batches with few static shapes.
+        """Yields all batches of a split, which have a small number of static shapes.
 
-        The first axis of each leaf enumerates texts, or rows of text, which are independent.
+        The first axis of each leaf is the batch axis; the examples are independent of each other.
         """
 
     @abc.abstractmethod
     def held_out_sums(self, variables: Variables, batch: Any) -> TokenSums:
-        """Returns the unsmoothed loss of a held-out batch, without dropout and class weights."""
+        """Returns the loss of a batch without dropout, label smoothing or class weights."""
 
     def snapshot(self, params: Params) -> Snapshot:
-        """Returns the attention snapshot of `evaluate.snapshot_statistics` validation texts."""
+        """Returns an attention snapshot for `evaluate.snapshot_statistics` validation texts."""
         return self.head_snapshot({"params": params})
 
     @functools.cached_property
     @abc.abstractmethod
     def head_snapshot(self) -> HeadSnapshots:
-        """The attention snapshot of texts spread over the validation set."""
+        """A function that computes attention snapshots of texts spread over the validation set."""
 
 
 class TokenTask(Task):
-    """A task whose model predicts tokens: its loss is a mean over tokens."""
+    """A task with a `TokenPredictor`; the loss is averaged over tokens."""
 
     predictor: TokenPredictor
 
@@ -276,7 +276,7 @@ class TokenTask(Task):
         return self.predictor.token_sums(variables, batch)
 
     def split_sums(self, variables: Variables, split: str, stacked: bool) -> list[list[TokenSums]]:
-        """Returns the unsmoothed loss of each batch of a split, for each of the stacked runs."""
+        """Returns each run's loss on each batch of a split, without label smoothing."""
         run = self.predictor.stacked_sums if stacked else self.predictor.sums
         sums = jax.device_get([run(variables, batch) for batch in self.held_out_batches(split)])
         if not stacked:
@@ -286,7 +286,7 @@ class TokenTask(Task):
     def with_intervals(
         self, scores: dict[str, Any], variables: Variables, split: str
     ) -> dict[str, Any]:
-        """Returns the scores of a split with the `loss_intervals` over its sentences or rows."""
+        """Returns the scores of a split, with confidence intervals from `loss_intervals`."""
         batches = self.held_out_batches(split)
         nll, tokens = map(
             np.concatenate, zip(*self.predictor.row_sums(variables, batches), strict=True)
@@ -299,7 +299,7 @@ class TokenTask(Task):
         return scores
 
     def texts_of_rows(self, split: str) -> list[int] | None:
-        """Returns the text number of each row of `held_out_batches`, if texts have several rows."""
+        """Returns the text number of each held-out row, or None to resample rows separately."""
         return None
 
 
@@ -307,19 +307,19 @@ class TokenTask(Task):
 
 
 def rates_of(hparams: dict[str, Any]) -> DropoutRates:
-    """Returns the dropout rates in the arguments of a step."""
+    """Returns the dropout rates from the hyperparameters of a training step."""
     return DropoutRates(*(hparams.get(f"dropout_{name}", 0.0) for name in DropoutRates._fields))
 
 
 def terms_of(hparams: dict[str, Any]) -> dict[str, Any]:
-    """Returns the weights of additional loss terms in the arguments of a step."""
+    """Returns the weights of the auxiliary losses from the hyperparameters of a training step."""
     return {name: hparams[name] for name in TERMS if name in hparams}
 
 
 def text_of(config: ConfigDict) -> dict[str, Any]:
-    """Returns the settings of a config that determine its text."""
+    """Returns the config settings that determine the data."""
     tokenizer = {**config.tokenizer.to_dict(), "initial_folder": initial_folder(config)}
-    model, start = config.model, config.train.init_from  # no training pair of that run is held out
+    model, start = config.model, config.train.init_from  # it affects which pairs are held out
     look = model.patch_size, model.picture_size, model.picture_channels
     data = config.data.to_dict()
     return {"data": data, "look": look, "tokenizer": tokenizer, "init_from": start}
@@ -328,7 +328,7 @@ def text_of(config: ConfigDict) -> dict[str, Any]:
 def refuse_empty(
     splits: Mapping[str, Iterable[Any]], fix: str = ", or name a file in config.data.{}_source"
 ) -> None:
-    """Raises UserError if a split has no items; `fix` names another fix."""
+    """Raises UserError if a split is empty; `fix` is appended to the message."""
     for split in (split for split, items in splits.items() if not items):
         raise UserError(
             f"the {split} set is empty: set config.data.{split}_size to 1 or more"
@@ -337,7 +337,7 @@ def refuse_empty(
 
 
 def check_positions(what: str, count: int, limit: int | None) -> None:
-    """Raises RunError if texts, described by `what`, need more positions than a model learns."""
+    """Raises RunError if inputs, described by `what`, need more positions than the model has."""
     if limit is not None and count > limit:
         raise RunError(
             f"{what} needs {count} positions, more than model.max_length={limit}: set "
@@ -346,12 +346,12 @@ def check_positions(what: str, count: int, limit: int | None) -> None:
 
 
 def plan_sizes(data: ConfigDict) -> tuple[int, int, int, int]:
-    """Returns arguments of `BucketPlan` after the seed: tokens, buckets, multiple and rows."""
+    """Returns the arguments of `BucketPlan` that follow the random seed."""
     return data.batch_tokens, data.num_buckets, data.batch_multiple, data.batch_sentences
 
 
 def plan_summary(plan: Any) -> dict[str, Any]:
-    """Returns the part of `Task.data_summary` about the batches of a `BucketPlan`."""
+    """Returns the batch statistics of a `BucketPlan` for `Task.data_summary`."""
     return {
         "batches_per_epoch": plan.epoch_length,
         "padding_fraction": plan.padding_fraction,
@@ -360,13 +360,13 @@ def plan_summary(plan: Any) -> dict[str, Any]:
 
 
 def initial_folder(config: ConfigDict) -> Path | None:
-    """Returns the folder of the run whose tokenizers are kept or extended, if there is one."""
+    """Returns the folder of the run that provides the initial tokenizers, or None."""
     folder = config.train.init_from
     return Path(folder).expanduser() if folder and config.tokenizer.initial != "new" else None
 
 
 def model_fields(settings: ConfigDict) -> dict[str, Any]:
-    """Returns the fields of a `ModelConfig` from `config.model`, for an encoder or a decoder."""
+    """Returns the fields of a `ModelConfig` that are set in `config.model`."""
     if settings.architecture == BAG and not settings.patch_size:
         raise UserError(
             f"config.model.architecture={BAG} is for config.task=classification: choose one of "

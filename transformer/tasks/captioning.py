@@ -1,4 +1,4 @@
-"""Captioning: an encoder of picture patches, and a text decoder; scored like translations."""
+"""Image captioning with a patch encoder and a text decoder, evaluated like translation."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -47,11 +47,11 @@ from transformer.tasks.translation import TranslationTask, TranslationText, chec
 
 @dataclasses.dataclass(frozen=True)
 class CaptionCorpus:
-    """Training pictures and captions as model inputs, and the held-out pictures and captions.
+    """The encoded training images and captions, and the held-out images and captions.
 
     Attributes:
-      items: the items of the held-out splits, with their `pixels`.
-      too_long: number of captions with more than `data.max_tokens`.
+      items: the items of each held-out split; `pixels` has their images.
+      too_long: number of training captions that exceed `data.max_tokens`.
     """
 
     source: PictureStore
@@ -65,14 +65,14 @@ class CaptionCorpus:
 
     @property
     def arrays_digest(self) -> str:
-        """Digest of all arrays of the training set."""
+        """Digest of all arrays in the training set."""
         return digest_arrays(*self.source, *vars(self.target).values())
 
 
 class CaptionTask(TranslationTask):
-    """Trains and scores a captioner; a pair is the name of a picture and its captions.
+    """Trains and evaluates a captioning model; a pair has an image name and the captions.
 
-    A generated caption is scored against all references; the loss is over each reference.
+    A generated caption is scored against all references, and the loss includes each reference.
     """
 
     noun, model_noun, invitation = "picture", "captioner", "Drop a picture"
@@ -115,7 +115,7 @@ class CaptionTask(TranslationTask):
         return TranslationText(self._know(self.predictor.source_tokenizer, *texts), None)
 
     def make_given_text(self, folder: Path, given: PictureSplit) -> TranslationText:
-        """Returns `text` with these pictures and their captions as the split "test"."""
+        """Returns a dataset whose only split, "test", holds the given images and captions."""
         items, pixels = {"test": given.items}, {"test": given.pixels}
         return TranslationText(self._know(self.predictor.source_tokenizer, items, pixels), None)
 
@@ -125,7 +125,7 @@ class CaptionTask(TranslationTask):
         items: Mapping[str, Sequence[LabelledPicture]],
         pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]],
     ) -> dict[str, list[Pair]]:
-        """Returns the pairs of each split, and adds their pictures to the reader, by name."""
+        """Returns the pairs of each split, and adds their images to the reader's `held_out`."""
         pairs = {}
         for split, part in items.items():
             captions: dict[str, list[str]] = {}

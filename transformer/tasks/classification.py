@@ -1,4 +1,4 @@
-"""Classification: labelled texts, an encoder, and its accuracy."""
+"""Text classification with an encoder or a bag of embeddings."""
 
 import functools
 import re
@@ -51,28 +51,28 @@ LABELS, WEIGHTS = "labels.json", "class_weights.json"
 RESTORE = "restore the file that was written with the checkpoints"
 NO_PIXELS: Mapping[str, Any] = MappingProxyType({})
 SCORED_SPLITS = ("validation", "test")
-# Replaces a probability that float32 rounds to zero, as in class_scores.
+# Replaces probabilities that underflow to zero in float32, as in `class_scores`.
 MIN_PROBABILITY = np.finfo(np.float32).tiny
 
 
 class LabelledText(NamedTuple):
-    """Held-out texts or pictures with their labels, all splits as tokens, and the tokenizer.
+    """Held-out texts or images with their labels, the encoded splits, and the tokenizer.
 
-    If read from a run's folder, it has no `train` and `source`, but the class weights of the loss.
+    If a run's folder is loaded, `train` and `source` are None, and `class_weights` are set.
     """
 
-    tokenizer: Any  # Tokenizer; None for pictures without questions
+    tokenizer: Any  # Tokenizer; None for images without questions
     labels: tuple[str, ...]
     held_out: Mapping[str, Sequence[Any]]  # Labelled or LabelledPicture
     pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
     encoded: Mapping[str, Any]  # EncodedTexts or EncodedPictures
-    train: Any = None  # the same types
+    train: Any = None  # same types as `encoded`
     source: Any = None  # LabelledSource
     class_weights: Float[np.ndarray, "C"] | None = None
 
 
 class ClassificationTask(Task):
-    """Trains and scores a classifier; see `tasks.base.Task` for inherited members."""
+    """Trains and evaluates a classifier; see `tasks.base.Task` for inherited members."""
 
     unit, noun = "texts", "text"
     model_noun, invitation = "classifier", "Type to classify"
@@ -109,7 +109,7 @@ class ClassificationTask(Task):
         return self._make_kept_text(folder, held)
 
     def make_given_text(self, folder: Path, given: Any) -> LabelledText:
-        """Returns `text` with these labelled texts as the split "test"."""
+        """Returns a dataset whose only split, "test", holds the given labelled texts."""
         return self._make_kept_text(folder, {"test": given})
 
     def _make_kept_text(self, folder: Path, *held: Mapping[str, Any]) -> LabelledText:
@@ -122,7 +122,7 @@ class ClassificationTask(Task):
         return LabelledText(tokenizer, labels, held, pixels, encoded, **named)
 
     def _encode(self, items, pixels, labels, tokenizer: Any) -> Any:
-        """Returns the items of a split, with their pictures if any, as tokens."""
+        """Returns the encoded items of a split, including their images if there are any."""
         return encode_labelled(items, labels, tokenizer, self.config.data.max_tokens)
 
     def make_predictor(self) -> ClassPredictor:
@@ -132,13 +132,13 @@ class ClassificationTask(Task):
         return self.make_classifier(load_tokenizer(folder / TOKENIZER), load_labels(folder))
 
     def make_classifier(self, tokenizer: Any, labels: Sequence[str]) -> Any:
-        """Returns the classifier of the config, given its tokenizer and its class names."""
+        """Returns the configured classifier for a tokenizer and class names."""
         network = self._make_network(tokenizer.vocab_size, len(labels))
         settings = self.config.data.max_tokens, self.config.decode.batch_size
         return TextClassifier(network, tokenizer, labels, *settings)
 
     def _make_network(self, vocab_size: int, num_classes: int) -> Classifier | BagOfEmbeddings:
-        """Returns the network of the config: an encoder with pooling, or a bag of embeddings."""
+        """Returns the configured network: an encoder with pooling, or a bag of embeddings."""
         model = self.config.model
         if model.architecture == BAG:
             return BagOfEmbeddings(
@@ -161,7 +161,7 @@ class ClassificationTask(Task):
 
     @functools.cached_property
     def class_weights(self) -> Float[np.ndarray, "C"]:
-        """The weight of each class in the loss; the mean over the training texts is one."""
+        """The loss weight of each class; the mean weight of the training texts is one."""
         if self.text.class_weights is not None:
             return self.text.class_weights
         counts = np.bincount(self.text.train.labels, minlength=len(self.text.labels))
@@ -181,21 +181,21 @@ class ClassificationTask(Task):
         return self.score_loss(self.logits(params, batch, hparams, key), batch.labels, hparams)
 
     def logits(self, params: Params, batch: LabelledBatch, hparams: dict, key: jax.Array) -> Any:
-        """Returns the class logits of a batch, for each forward pass that the loss needs."""
+        """Returns the class logits of a batch for all forward passes that the loss requires."""
         source = repeat_rows(batch.source, terms_of(hparams))
         return self.predictor.classify({"params": params}, source, rates_of(hparams), key).logits
 
     def score_loss(self, logits: jax.Array, labels: Any, hparams: dict) -> TokenSums:
-        """Returns the training loss of class logits, given the labels of their batch."""
+        """Returns the training loss for the class logits and the labels of a batch."""
         weights, terms = jnp.asarray(self.class_weights), terms_of(hparams)
         labels = repeat_rows(jnp.asarray(labels), terms) - 1
         return class_cross_entropy(logits, labels, weights, hparams["label_smoothing"], terms)
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
-        """Returns the scores of all texts of a split, see `metrics.classification.class_scores`.
+        """Returns the scores of a split; see `metrics.classification.class_scores`.
 
-        `loss` is nll with class weights, and `accuracy_<kind>` is the accuracy on texts of a kind,
-        if the data has kinds.
+        `loss` is the class-weighted nll. If the data set has several kinds of texts,
+        `accuracy_<kind>` is the accuracy for each kind.
         """
         variables = {"params": params}
         probabilities = self.predictor.probabilities(variables, self.items(split))
@@ -240,7 +240,7 @@ class ClassificationTask(Task):
         return class_cross_entropy(scores.logits, labels, weights, 0.0)
 
     def items(self, split: str) -> list[Any]:
-        """Returns the model input for each text of a split."""
+        """Returns the model inputs for all texts of a split."""
         return self.text.encoded[split].items()
 
     def _scores(
@@ -249,7 +249,7 @@ class ClassificationTask(Task):
         truth, labels = self.text.encoded[split].labels, self.text.labels
         interval = final and self.config.evaluate.bootstrap > 1
         scores = class_scores(truth, probabilities, labels, interval)
-        del scores["texts"]  # the signature has their number
+        del scores["texts"]  # the signature includes this number
         likelihoods = np.maximum(probabilities[np.arange(len(truth)), truth], MIN_PROBABILITY)
         right = probabilities.argmax(axis=1) == truth
         kinds = np.array([item.kind.replace(" ", "_") for item in self.text.held_out[split]])
@@ -266,11 +266,11 @@ class ClassificationTask(Task):
 
     @property
     def reading(self) -> str:
-        """The way that texts are read, for the signature of scores."""
+        """The part of the score signature that describes how texts are read."""
         return f"max_tokens:{self.config.data.max_tokens}"
 
     def _prediction_lines(self, split: str, probabilities: Float[np.ndarray, "N C"]) -> list[str]:
-        """Returns tab-separated lines: true label, predicted label, its probability, and text."""
+        """Returns tab-separated lines: true and predicted label, predicted probability, text."""
         labels = self.text.labels
         return [
             "\t".join(
@@ -281,11 +281,11 @@ class ClassificationTask(Task):
         ]
 
     def examples(self, split: str, count: int) -> list[Labelled]:
-        """Returns `count` texts of a split, always the same ones, to show to people."""
+        """Returns a fixed random sample of `count` texts of a split, for display."""
         return [self.text.held_out[split][i] for i in self.spread(split, count)]
 
     def spread(self, split: str, count: int) -> list[int]:
-        """Returns the numbers of the texts in `examples`."""
+        """Returns the indices of the texts in `examples`."""
         drawn = np.random.default_rng(0).permutation(len(self.text.held_out[split]))[:count]
         return sorted(drawn.tolist())
 
@@ -293,7 +293,7 @@ class ClassificationTask(Task):
         if self.text.tokenizer:
             save_tokenizer(workdir / TOKENIZER, self.text.tokenizer)
         labels, weights = self.text.labels, self.class_weights.tolist()
-        write_json(workdir / LABELS, labels)  # in the order of class numbers
+        write_json(workdir / LABELS, labels)  # in the order of class ids
         write_json(workdir / WEIGHTS, dict(zip(labels, weights, strict=True)))
         held_out.save(workdir, self.text.held_out, self.text.pixels)
 
@@ -316,7 +316,7 @@ class ClassificationTask(Task):
         }
 
     def _preview(self) -> list[dict[str, str]]:
-        """Returns the beginning of each of the first training texts, as the model reads it."""
+        """Returns the class and the first tokens of each of the first training texts."""
         texts = self.text.train
         return [
             {
@@ -328,7 +328,7 @@ class ClassificationTask(Task):
 
 
 def load_labels(folder: Path) -> tuple[str, ...]:
-    """Returns the class names that `save_assets` wrote."""
+    """Loads the class names that `save_assets` has written."""
     path = folder / LABELS
     labels = read_json(path, [str], RESTORE)
     if len(set(labels)) < max(2, len(labels)):
@@ -337,7 +337,7 @@ def load_labels(folder: Path) -> tuple[str, ...]:
 
 
 def load_weights(folder: Path, labels: Sequence[str]) -> Float[np.ndarray, "C"]:
-    """Returns the class weights in the training loss of a run."""
+    """Loads the class weights of a run's training loss."""
     path = folder / WEIGHTS
     weights = read_json(path, Each(float), RESTORE)
     if tuple(weights) != tuple(labels):

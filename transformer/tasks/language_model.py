@@ -1,4 +1,4 @@
-"""Language models: running text or documents, a decoder without encoder, and its perplexity."""
+"""Language modelling of running text or documents with a decoder-only model."""
 
 import functools
 import itertools
@@ -41,14 +41,14 @@ from transformer.tasks.base import (
 
 logger = logging.getLogger(__name__)
 
-PIECES = 200  # maximum chunks of a split whose likelihoods are stored
+PIECES = 200  # maximum number of chunks per split whose log-probabilities are stored
 LINE_END = re.compile(r"\r\n?|\n")
 
 
 class LanguageText(NamedTuple):
-    """Documents of the held-out splits, all splits as tokens, and the tokenizer.
+    """The held-out documents, the tokenised splits, and the tokenizer.
 
-    If read from a run's folder, it has no `train`, and its documents need not be saved again.
+    If a run's folder is loaded, `train` is None, and the documents need not be saved again.
     """
 
     tokenizer: Tokenizer
@@ -58,7 +58,7 @@ class LanguageText(NamedTuple):
 
 
 class LanguageModelTask(TokenTask):
-    """Trains and scores a language model; see `tasks.base.Task` for inherited members."""
+    """Trains and evaluates a language model; see `tasks.base.Task` for inherited members."""
 
     unit, noun = "tokens", "segment"
     model_noun, invitation = "language model", "Type to continue"
@@ -85,12 +85,12 @@ class LanguageModelTask(TokenTask):
         return LanguageText(tokenizer, train, encoded, documents)
 
     def read_kept_text(self, folder: Path) -> LanguageText:
-        # Not all runs have a test text.
+        # Some runs have no test set.
         there = ["validation"] + ["test"] * held_out.path_of(folder, "test").exists()
         return self._make_text({split: held_out.read_documents(folder, split) for split in there})
 
     def make_given_text(self, folder: Path, given: Sequence[str]) -> LanguageText:
-        """Returns `text` with these documents as the split "test"."""
+        """Returns a dataset whose only split, "test", holds the given documents."""
         text = self._make_text({"test": given})
         _warn_of_unknown(text.held_out)
         return text
@@ -103,7 +103,7 @@ class LanguageModelTask(TokenTask):
     def _encode(
         self, documents: Mapping[str, Iterable[str]], tokenizer: Tokenizer
     ) -> dict[str, Documents]:
-        """Returns the documents of each split as tokens."""
+        """Returns the tokenised documents of each split."""
         whole = self.config.data.documents == "file"
         return {split: encode_text(texts, tokenizer, whole) for split, texts in documents.items()}
 
@@ -114,7 +114,7 @@ class LanguageModelTask(TokenTask):
         return self.make_generator(load_tokenizer(folder / TOKENIZER).writer())
 
     def make_generator(self, tokenizer: Tokenizer) -> Generator:
-        """Returns the language model of the config, a decoder without encoder."""
+        """Returns the configured language model, which is decoder-only."""
         config = self.config
         fields = {**model_fields(config.model), "num_encoder_layers": 0}
         model = build_model(ModelConfig(tokenizer.vocab_size, tokenizer.vocab_size, **fields))
@@ -129,16 +129,16 @@ class LanguageModelTask(TokenTask):
 
     @property
     def _rows_at_once(self) -> int:
-        """Number of rows in a held-out batch, and maximum number in a training batch."""
+        """The batch size for held-out data, which is the maximum batch size for training."""
         return max(1, self.config.data.batch_tokens // self.config.data.context)
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
-        """Returns the scores over the whole text of a split.
+        """Returns the scores over the whole text of a split; see `scores_of`.
 
-        Documents are read from their start, and texts longer than a row in chunks, each without the
-        preceding text. See `scores_of` for the numbers. Final scores also have the log-probability,
-        in nats, the number of tokens, the bytes and the text of some chunks, and the counts for
-        these chunks.
+        Each document is read from the start. A document that exceeds the context length is split
+        into chunks, which are scored without the preceding text. For some chunks, final scores
+        also include the log-probability in nats, the number of tokens, the number of bytes, the
+        text and the `counts`.
         """
         variables = {"params": params}
         [sums] = self.split_sums(variables, split, stacked=False)
@@ -160,7 +160,7 @@ class LanguageModelTask(TokenTask):
 
     @functools.cached_property
     def head_snapshot(self) -> HeadSnapshots:
-        """The attention snapshot of validation rows; the beginning of one row is stored."""
+        """Computes snapshots of validation sequences; maps cover the first tokens of a sequence."""
         attend, settings = self.predictor.batch_attention, self.config.evaluate
         data, model = self.config.data, self.config.model
         text, context = self.text.held_out["validation"], data.context
@@ -194,7 +194,7 @@ class LanguageModelTask(TokenTask):
         total = sum(float(batch.nll) for batch in sums)
         text = self.text.held_out[split]
         data, eos = self.config.data, "no" if text.whole else "yes"
-        # Rows do not overlap.
+        # The stride equals the context, since rows do not overlap.
         cut = f"eos:{eos}|context:{data.context}|stride:{data.context}|documents:{data.documents}"
         digest = self.text.tokenizer.digest
         return {
@@ -256,14 +256,14 @@ def _warn_of_unknown(held_out: Mapping[str, Documents]) -> None:
 
 
 def scores_of(nll: float, text: Documents) -> dict[str, int | float]:
-    """Returns the negative log-likelihood of a text in units independent of the vocabulary.
+    """Returns vocabulary-independent scores of a text, computed from its log-likelihood.
 
     `word_perplexity` is exp(nll / words), where each end of a document counts as a word.
-    `bits_per_byte` is nll / (ln 2 * bytes), where each end counts as a byte. `tokens` is the number
-    of tokens in perplexity, exp(nll / tokens).
+    `bits_per_byte` is nll / (ln 2 * bytes), where each end of a document counts as a byte. `tokens`
+    is the number of tokens in the definition of perplexity, exp(nll / tokens).
 
     Args:
-      nll: the sum over all tokens of the text, including ends of documents, in nats.
+      nll: negative log-likelihood of all tokens, including ends of documents, in nats.
 
     Source: Jelinek et al. 1977 (perplexity); Gao et al. 2020, "The Pile", section 3.1 (bits per
     byte).

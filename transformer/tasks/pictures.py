@@ -1,4 +1,4 @@
-"""Classification of pictures, and of answers to questions about pictures."""
+"""Image classification and visual question answering."""
 
 import dataclasses
 import hashlib
@@ -49,12 +49,12 @@ from transformer.tasks.classification import (
     load_labels,
 )
 
-# The name of an input in messages.
+# How an input is described in error messages.
 PICTURE = "a picture, with its class token and its question if it has one,"
 
 
 class PictureTask(ClassificationTask):
-    """Trains and scores a classifier of pictures; see `tasks.base.Task` for inherited members."""
+    """Trains and evaluates an image classifier; see `tasks.base.Task` for inherited members."""
 
     unit, noun = "pictures", "picture"
     model_noun, invitation = "classifier of pictures", "Drop a picture"
@@ -78,13 +78,13 @@ class PictureTask(ClassificationTask):
         tokenizer = None
         if self.label_type == ANSWERS:
             questions = [item.question for item in source.splits["train"]]
-            if self.config.tokenizer.kind == "word":  # a word is the same before a mark
+            if self.config.tokenizer.kind == "word":  # splits off punctuation
                 questions = [PUNCTUATION.sub(r" \1", question) for question in questions]
             tokenizer = train_tokenizer(questions, self.config, folder)
         train = self._encode(
             source.splits["train"], source.pixels["train"], source.labels, tokenizer
         )
-        # Training needs only patches; pixels would take the same memory again.
+        # Training needs only patches; keeping the pixels as well would double the memory.
         source = dataclasses.replace(source, pixels={s: source.pixels[s] for s in held})
         texts = held, source.pixels
         return self._make_text(tokenizer, source.labels, *texts, train=train, source=source)
@@ -93,7 +93,7 @@ class PictureTask(ClassificationTask):
         return self._make_kept_text(folder, *read_held_out(folder, self.predictor.labels))
 
     def make_given_text(self, folder: Path, given: PictureSplit) -> LabelledText:
-        """Returns `text` with these items and their pictures as the split "test"."""
+        """Returns a dataset whose only split, "test", holds the given items and images."""
         return self._make_kept_text(folder, {"test": given.items}, {"test": given.pixels})
 
     def _encode(self, items, pixels, labels, tokenizer: Tokenizer | None) -> EncodedPictures:
@@ -120,7 +120,7 @@ class PictureTask(ClassificationTask):
     def loss(
         self, params: Params, batch: LabelledBatch, hparams: dict, key: jax.Array
     ) -> TokenSums:
-        """Returns the loss on augmented and mixed pictures, by `data.augment` and mixup."""
+        """Returns the loss on images after augmentation (`data.augment`) and mixup."""
         names, alpha = self.config.data.augment, self.config.train.mixup
         source, patches = batch.source, batch.source.patches
         of_changes, of_mixture = jax.random.split(jax.random.fold_in(key, 1))
@@ -142,12 +142,12 @@ class PictureTask(ClassificationTask):
         return f"side:{model.picture_size}|channels:{model.picture_channels}{blind}"
 
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
-        """Returns the scores of `ClassificationTask`, and of heads if items have boxes.
+        """Adds pointing scores of attention heads to the scores if items have bounding boxes.
 
-        `pointing` is the fraction of items with boxes in which the class token's attention points
-        at one, see `analysis.pointing`, with a row of heads for each layer; `overlap` is the mean
-        intersection over union. `pointing_accuracy` and `pointing_overlap` are those of the head
-        that points best on validation; `pointing_head` is its layer and its number, from one.
+        `pointing` [layers][heads] is the fraction of items with boxes in which the attention of the
+        class token points at a box (see `analysis.pointing`). `overlap` is the mean intersection
+        over union. `pointing_accuracy` and `pointing_overlap` are the values of the head with the
+        best validation `pointing`; `pointing_head` is [layer, head], counted from one.
         """
         scores = super().evaluate(params, split, final)
         variables = {"params": params}
@@ -165,11 +165,11 @@ class PictureTask(ClassificationTask):
         return scores
 
     def _known(self, split: str) -> list[int]:
-        """Returns the numbers of the items that have boxes."""
+        """Returns the indices of the items that have bounding boxes."""
         return [i for i, item in enumerate(self.text.held_out.get(split, ())) if item.boxes]
 
     def _look(self, variables: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """Returns pointing accuracy and overlap of each layer's heads over the items with boxes."""
+        """Returns `pointing` and `overlap`, averaged over the items that have boxes."""
         numbers, items = self._known(split), self.items(split)
         grid, size = self.predictor.grid, self.config.model.patch_size
         points, overlaps = [], []
@@ -207,7 +207,7 @@ class PictureTask(ClassificationTask):
 
 
 class QuestionTask(PictureTask):
-    """Answers questions about pictures; an answer is a class."""
+    """Trains and evaluates a visual question answering model, whose classes are the answers."""
 
     unit, noun = "questions", "question"
     model_noun, invitation = "model of pictures and questions", "Ask about a picture"
@@ -217,9 +217,9 @@ class QuestionTask(PictureTask):
 def make_picture_network(
     model: ConfigDict, vocab_size: int, num_classes: int, words: int = 0
 ) -> tuple[Network, ModelConfig]:
-    """Returns the network of `config.model`, and the config of its encoder or of the baseline.
+    """Returns the network for `config.model`, and the `ModelConfig` of the encoder or baseline.
 
-    A question of at most `words` tokens follows each picture.
+    Each image is followed by a question of at most `words` tokens.
     """
     fields = {**model_fields(model), "num_decoder_layers": 0}
     encoder = ModelConfig(vocab_size, vocab_size, **fields)
@@ -235,13 +235,13 @@ def make_picture_network(
 
 
 def read_held_out(folder: Path, labels: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-    """Yields the items and the pixels of the splits of a run's folder; no labels for captions."""
+    """Yields a run's held-out items, then the pixels, keyed by split; captions need no `labels`."""
     splits = {s: held_out.read_pictures(folder, s, labels) for s in SCORED_SPLITS}
     return ({s: each[i] for s, each in splits.items()} for i in (0, 1))
 
 
 def train_tokenizer(texts: Sequence[str], config: ConfigDict, folder: Path | None) -> Tokenizer:
-    """Returns the tokenizer of the training questions or captions."""
+    """Returns a tokenizer for the training questions or captions."""
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
     settings, folders = (config.data, config.tokenizer), (folder, initial_folder(config))
     name = f"pictures {digest}"

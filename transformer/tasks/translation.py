@@ -1,4 +1,4 @@
-"""Translation: a parallel corpus, an encoder-decoder and its scores."""
+"""Translation with an encoder-decoder model that is trained on parallel corpora."""
 
 import dataclasses
 import functools
@@ -44,10 +44,10 @@ logger = logging.getLogger(__name__)
 
 
 class TranslationText(NamedTuple):
-    """Sentence pairs by split, and the training text as tokens, which a run's folder lacks.
+    """The sentence pairs of each split, and the tokenised corpus (None if a run is loaded).
 
-    `earlier` are the hashes of the training pairs of the runs that this run continues, if any.
-    `split` maps a line of a given text, and its number, to the segments that are translated.
+    `earlier` has hashes of pairs that the runs of `train.init_from` were trained on, or is None.
+    `split` is a function that splits a line, given the line number, into segments to translate.
     """
 
     pairs: Mapping[str, Iterable[Pair]]
@@ -57,7 +57,7 @@ class TranslationText(NamedTuple):
 
 
 class TranslationTask(TokenTask):
-    """Trains and scores a translator; see `tasks.base.Task` for inherited members."""
+    """Trains and evaluates a translation model; see `tasks.base.Task` for inherited members."""
 
     unit, noun = "target tokens", "sentence"
     model_noun, invitation = "translator", "Type to translate"
@@ -70,7 +70,7 @@ class TranslationTask(TokenTask):
     predictor: Translator
     plan: BatchPlan
     plan_type: ClassVar[type[BatchPlan]] = BatchPlan
-    loss_references: ClassVar[str] = "first"  # the references in the loss, for its signature
+    loss_references: ClassVar[str] = "first"  # which references the loss uses, for the signature
 
     def read_text(self, folder: Path | None) -> TranslationText:
         pair_scores.check_scores(self.config.evaluate)
@@ -90,7 +90,7 @@ class TranslationTask(TokenTask):
         return TranslationText(pairs, None)
 
     def make_given_text(self, folder: Path, given: Sequence[Pair]) -> TranslationText:
-        """Returns `text` with these pairs as "test"; warns of truncated and of training pairs."""
+        """Returns `text` with "test" pairs; warns if pairs are truncated or used in training."""
         pair_scores.check_scores(self.config.evaluate)
         tags = Tagger(self.config.data, None)
         untagged = [pair._replace(source=tags.split(pair.source)[1]) for pair in given]
@@ -101,14 +101,14 @@ class TranslationTask(TokenTask):
         for line in filter(None, lines):
             logger.warning(line)
         encode, longest = self.predictor.source_tokenizer.encode, self.predictor.max_length
-        # A line that fits into the model is not split, as in held-out text.
+        # As in held-out text, a line within the length limit is not split.
         split = Segmenter(self.config, folder, encode, longest, keep_whole=True)
         return TranslationText({"test": given}, None, split=split)
 
     def _parts(self, split: str) -> list[str]:
-        """Returns the parts of a split, one per corpus, or the split itself without corpora."""
+        """Returns the names of a split's per-corpus subsets, or the split's name if it has none."""
         parts = parts_of(self.config.data, split)
-        return parts if parts[0] in self.text.pairs else [split]  # for a given text
+        return parts if parts[0] in self.text.pairs else [split]  # the latter for users' texts
 
     def text_digest(self) -> str:
         return self.text.corpus.arrays_digest if self.text.corpus else ""
@@ -143,27 +143,27 @@ class TranslationTask(TokenTask):
         return plan
 
     def _mixture(self) -> Mixture | None:
-        """The number of draws of each corpus's pairs per epoch."""
+        """Returns how often each corpus is sampled per epoch, or None for a single corpus."""
         data, sizes = self.config.data, [report.kept for report in self.text.corpus.reports]
         if len(sizes) == 1:
             return None
         return mix(sizes, [corpus.weight for corpus in corpora_of(data)], data.temperature)
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
-        """Returns loss, perplexity and accuracy on the references, and BLEU of translations.
+        """Returns loss, perplexity and accuracy of the references, and BLEU of the translations.
 
-        With `data.length_generalization_size` there is a split "length_generalization".
+        If `data.length_generalization_size` is set, there is a split "length_generalization".
 
-        Final scores also have the texts with the log-probability, in nats, and the number of tokens
-        of each translation. The format is that of the mode `score`, except that tokens are those of
-        the search.
+        Final scores also include the translations with their log-probabilities in nats and token
+        counts, in the format of the `score` mode. Tokens are counted as in the search.
 
-        Final scores of the test set also have `parts`: the final scores of each of several corpora,
-        and of the perturbed copies of `evaluate.perturbed_sentences` pairs.
+        Final scores of the test set also include `parts`: the final scores of each corpus if there
+        are several, and of perturbed copies of `evaluate.perturbed_sentences` pairs.
 
-        Evaluations during training decode up to `evaluate.max_sentences`, with a beam of
-        `evaluate.training_beam_size`, each up to one and a half times its reference's tokens plus
-        five; the final one decodes all, with `decode.beam_size`.
+        Evaluations during training decode up to `evaluate.max_sentences` sentences with a beam size
+        of `evaluate.training_beam_size`. The maximum length of a translation is 1.5 times the
+        reference length plus 5 tokens. The final evaluation decodes all sentences with
+        `decode.beam_size`.
         """
         pairs = self.decoded_pairs(split, final)
         variables = {"params": params}
@@ -183,7 +183,7 @@ class TranslationTask(TokenTask):
     def _perturbed_scores(
         self, variables: Variables, pairs: list[Pair], best: list[list[Translation]]
     ) -> dict[str, Any]:
-        """Returns scores of perturbed copies of the test set; `best` has its own translations."""
+        """Scores perturbed copies of the test set; `best` has translations of the original."""
         size = self.config.evaluate.perturbed_sentences
         if not size or any(pair.further for pair in pairs):
             return {}  # a copied name might replace different words in the references
@@ -202,7 +202,7 @@ class TranslationTask(TokenTask):
     def _translate(
         self, variables: Variables, pairs: Sequence[Pair], final: bool
     ) -> list[list[Translation]]:
-        """Returns the best translation of each segment of each source."""
+        """Returns, for each source, the best translation of each of its segments."""
         config = self.config
         beam_size = config.decode.beam_size if final else config.evaluate.training_beam_size
         limits = None if final else self._limits(pairs)
@@ -215,7 +215,7 @@ class TranslationTask(TokenTask):
         return [[next(translations)[0] for _ in parts] for parts in segments]
 
     def _limits(self, pairs: Sequence[Pair]) -> list[int]:
-        """Returns maximum lengths during training, as an untrained model rarely stops."""
+        """Returns length limits for early training, when models rarely generate end-of-sentence."""
         longest = [max(pair.references, key=len) for pair in pairs]
         encoded = self.predictor.target_tokenizer.encode(longest)
         return [len(ids) * 3 // 2 + 5 for ids in encoded]
@@ -228,7 +228,7 @@ class TranslationTask(TokenTask):
         best: list[list[Translation]],
         final: bool = True,
     ) -> dict[str, Any]:
-        """Returns the scores of a split or its part; `best` has each segment's translation."""
+        """Returns the scores of a split or subset; `best` has the translation of each segment."""
         [sums] = self.split_sums(variables, split, stacked=False)
         translations = find_translations(best, self.config.decode)
         texts = [each.text for each in translations]
@@ -250,7 +250,7 @@ class TranslationTask(TokenTask):
 
     @property
     def max_tokens(self) -> int:
-        """The maximum tokens of a side of a training pair, including its end token."""
+        """The maximum number of tokens per side of a training pair, with end-of-sentence."""
         return self.config.data.max_tokens
 
     def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
@@ -267,9 +267,9 @@ class TranslationTask(TokenTask):
         ]
 
     def decoded_pairs(self, split: str, final: bool) -> list[Pair]:
-        """Returns the pairs to decode; evaluations during training decode the first ones.
+        """Returns the pairs to decode; evaluations during training decode only the first pairs.
 
-        With several corpora, these are the first ones of each, in proportion to their numbers.
+        With several corpora, each contributes its first pairs, in proportion to its size.
         """
         parts = [list(self.text.pairs[part]) for part in self._parts(split)]
         total = sum(map(len, parts))
@@ -279,25 +279,25 @@ class TranslationTask(TokenTask):
         return [pair for part, count in zip(parts, counts, strict=True) for pair in part[:count]]
 
     def text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
-        """Returns the scores of translations of some pairs, see `pair_scores.text_scores`."""
+        """Returns the scores of the pairs' translations; see `pair_scores.text_scores`."""
         return pair_scores.text_scores(hypotheses, pairs, self.config.evaluate, final)
 
     def loss_pairs(self, split: str) -> list[Pair]:
-        """Returns the pairs of a split that the loss is computed on."""
+        """Returns the pairs of a split for which the loss is computed."""
         return list(self.text.pairs[split])
 
     def held_out_batches(self, split: str) -> Iterator[Batch]:
         return (batch for _, batch in self.numbered_batches(split))
 
     def numbered_batches(self, split: str) -> Iterator[tuple[list[int], Batch]]:
-        """Yields the batches of `held_out_batches` with the numbers of their `loss_pairs`."""
+        """Yields (indices into `loss_pairs`, batch) for each batch of a held-out split."""
         limit = self.predictor.max_length - 1
         encoded = self.predictor.encode_pairs(self.loss_pairs(split))
         sources, targets = ([ids[:limit] for ids in side] for side in encoded)
         return self.predictor.batches(sources, targets)
 
     def examples(self, split: str, count: int) -> list[Pair]:
-        """Returns `count` pairs spread over a split, to show to people."""
+        """Returns `count` pairs spread over a split, for display."""
         pairs = list(self.text.pairs[split])
         return pairs[:: max(1, len(pairs) // max(1, count))][:count]
 
@@ -328,7 +328,7 @@ def make_translator(
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
 ) -> Translator:
-    """Returns the translator of a config and its tokenizers."""
+    """Returns the translation model for a config and its tokenizers."""
     check_vocabularies(config.model, source_tokenizer.has_pieces_of(target_tokenizer))
     check_layers(config.model, config.task)
     sizes = source_tokenizer.vocab_size, target_tokenizer.vocab_size
@@ -337,7 +337,7 @@ def make_translator(
 
 
 def check_layers(model: ConfigDict, task: str) -> None:
-    """Raises UserError if a model has no encoder or no decoder."""
+    """Raises UserError if a model has no encoder layers or no decoder layers."""
     for side in ("encoder", "decoder"):
         if not model[f"num_{side}_layers"]:
             raise UserError(
@@ -347,7 +347,7 @@ def check_layers(model: ConfigDict, task: str) -> None:
 
 
 def check_vocabularies(model: ConfigDict, joint: bool) -> None:
-    """Raises UserError if two vocabularies share one embedding table."""
+    """Raises UserError if two different vocabularies would share one embedding table."""
     if model.tied_embeddings == "all" and not joint:
         raise UserError(
             "model.tied_embeddings='all' needs one vocabulary for both languages: set "
@@ -358,7 +358,7 @@ def check_vocabularies(model: ConfigDict, joint: bool) -> None:
 def save_tokenizers(workdir: Path, source: Tokenizer, target: Tokenizer) -> None:
     """Writes `tokenizer.model`, or `tokenizer.source.model` and `tokenizer.target.model`.
 
-    Equal models of different texts have separate files, since a resumed run compares origins.
+    Equal models trained on different texts get two files, as a resumed run compares origins.
     """
     joint = (source.model, source.origin) == (target.model, target.origin)
     for name, tokenizer in zip(tokenizer_names(joint), (source, target), strict=False):
@@ -366,7 +366,7 @@ def save_tokenizers(workdir: Path, source: Tokenizer, target: Tokenizer) -> None
 
 
 def load_tokenizers(workdir: Path) -> tuple[Tokenizer, Tokenizer]:
-    """Returns the source tokenizer and the target tokenizer of a run."""
+    """Loads the source tokenizer and the target tokenizer of a run."""
     joint = (workdir / tokenizer_names(True)[0]).exists()
     tokenizers = [load_tokenizer(workdir / name) for name in tokenizer_names(joint)]
     return tokenizers[0], tokenizers[-1].writer()

@@ -1,1 +1,1 @@
-"""Training: the loop, the step, and the bookkeeping of a run."""
+"""Training: the loop, the step, and the bookkeeping of runs."""

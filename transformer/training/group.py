@@ -1,7 +1,7 @@
-"""The processes that train one model together, led by the first process.
+"""Coordination of the processes that train one model together, led by process 0.
 
-All take the same steps. Only the leader logs, evaluates, writes, and decides what comes next. The
-others read its decisions from the key-value store of JAX's coordination service, without devices.
+All processes take the same steps. Only the leader logs, evaluates, writes files and decides. The
+others read its decisions from JAX's coordination service, a key-value store that uses no devices.
 """
 
 import contextlib
@@ -20,31 +20,31 @@ from transformer.errors import LostError, UserError, one_line, shorten
 from transformer.signals import StoppedError, StopSignals
 
 T = TypeVar("T")
-POLL = 1.0  # seconds of one query to the store, during which Python handles no signal
-KEPT = 1000  # number of answers kept in the store; no process falls this far behind
-PREPARATION = 86_400.0  # maximum seconds for a process to read its text
-FAREWELL = 5.0  # seconds in which the others learn of an error
-OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's name of the error
+POLL = 1.0  # timeout of a store query in seconds, during which Python handles no signals
+KEPT = 1000  # number of decisions kept in the store, more than a process can lag behind
+PREPARATION = 86_400.0  # maximum time in seconds for a process to prepare its data
+FAREWELL = 5.0  # maximum time in seconds to wait until all processes have received an error
+OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's status code for this error
 AGAIN = "start the same command again on all hosts"
 
 
 class Group:
-    """The processes of a training run, seen from one of them; by default there is only one.
+    """The processes of a training run, as seen from one of them; by default, a single process.
 
     Args:
-      deadline: seconds that a process waits for the others, between two evaluations.
+      deadline: maximum time in seconds that a process waits for others between two evaluations.
 
     Attributes:
-      leads: whether this process logs, evaluates, writes and decides.
-      signals: the signals to this process; the signal to stop, once all have agreed to stop.
+      leads: whether this process is the leader, which logs, evaluates, writes and decides.
+      signals: the stop signal of this process, or the common one after all have agreed to stop.
     """
 
     def __init__(self, index: int = 0, count: int = 1, deadline: float = math.inf):
         self.index, self.count, self.deadline = index, count, deadline
         self.leads, self.signals = index == 0, StopSignals()
-        self._talks = self._meetings = 0  # counts so far, equal in all processes
-        self._alive = math.inf  # time of the last progress, while progress is expected
-        self._programs: list[Future[Any]] = []  # programs that all processes have begun to use
+        self._talks = self._meetings = 0  # counters that are equal in all processes
+        self._alive = math.inf  # time of the last progress; inf while the watchdog is paused
+        self._programs: list[Future[Any]] = []  # programs that all processes have started to use
 
     @property
     def _store(self) -> Any:
@@ -53,7 +53,7 @@ class Group:
         return distributed.global_state.client
 
     def agree(self, decide: Callable[..., T], *arguments: Any) -> T:
-        """Returns the leader's result of `decide`, a JSON value, in each process.
+        """Calls `decide` in the leader, and returns the result, a JSON value, in all processes.
 
         An error in the leader is raised in all processes.
         """
@@ -88,7 +88,7 @@ class Group:
             return said["value"]
 
     def agree_or_stop(self, decide: Callable[..., T], *arguments: Any) -> T:
-        """Agrees, and raises StoppedError in all processes if any has received a signal."""
+        """Calls `agree`; raises StoppedError in all processes if any has received a signal."""
 
         def answer() -> tuple[Any, int | None]:
             result = None
@@ -100,13 +100,13 @@ class Group:
         if self.signals.received is not None and not self.leads:
             self._tell({"signal": self.signals.received})
         result, number = self.agree(answer)
-        if number is not None:  # otherwise a signal that came meanwhile is kept
+        if number is not None:  # if None, keep a signal that was received meanwhile
             self.signals.received = number
             raise StoppedError
         return result
 
     def _tell(self, word: Mapping[str, Any]) -> None:
-        """Sends the leader a `signal` or an `error` of this process."""
+        """Sends this process's `signal` or `error` to the leader."""
         self._store.key_value_set(f"word/{self.index}", json.dumps(word), allow_overwrite=True)
 
     def _words(self) -> list[dict[str, Any]]:
@@ -118,7 +118,7 @@ class Group:
         """Waits for all processes; raises UserError in all of them if one has reported an error.
 
         Args:
-          seconds: time after which a missing process counts as lost; by default the deadline.
+          seconds: the time after which a missing process counts as lost; 0 means `deadline`.
         """
         if self.count > 1:
             self._meetings += 1
@@ -127,10 +127,10 @@ class Group:
             self.agree(lambda: None)
 
     def compare(self, about: Mapping[str, str]) -> None:
-        """Raises UserError in all processes if one has values other than the leader's.
+        """Raises UserError in all processes if the values of any process differ from the leader's.
 
         Args:
-          about: the values that must be equal, by their names in messages.
+          about: the values that must be equal, keyed by their names in error messages.
         """
         leaders = self.agree(dict, about)
         if name := next((n for n, value in about.items() if leaders.get(n) != value), ""):
@@ -140,7 +140,7 @@ class Group:
         self._meet()
 
     def first(self, make: Callable[[], T]) -> T:
-        """Returns the result of `make()`; the leader calls it first and writes files for others."""
+        """Returns the result of `make()`; process 0 calls it first, because it may write files."""
         results: list[T] = []
         self.agree(lambda: results.append(make()))
         if not self.leads:
@@ -152,9 +152,9 @@ class Group:
         return results[0]
 
     def begin(self, wait: Callable[[Future[Any]], None], ready: Future[Any]) -> None:
-        """Calls `wait(ready)` for a program, which several processes begin to use together.
+        """Calls `wait(ready)` for a program, and waits until all processes are ready to use it.
 
-        On CPUs, a reduction fails if a process is 30 seconds late. A signal stops all processes.
+        On CPUs, an all-reduce fails if a process is 30 seconds late. A signal stops all processes.
         """
         if self.count == 1:
             wait(ready)
@@ -168,16 +168,16 @@ class Group:
             self._programs.append(ready)
 
     def alive(self) -> None:
-        """Resets the watchdog after a step; the next call must come before the deadline."""
+        """Resets the watchdog after a step; the next call must follow within `deadline` seconds."""
         self._alive = time.monotonic()
 
     def rest(self) -> None:
-        """Pauses the watchdog, as no step is in progress."""
+        """Pauses the watchdog while no step is in progress."""
         self._alive = math.inf
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Context in which an error of one process ends all, and a lost process is a LostError."""
+        """Passes errors in the context on to all processes; raises LostError if one is lost."""
         try:
             yield
         except BaseException as error:
@@ -195,18 +195,18 @@ class Group:
             raise LostError(f"another process is lost ({why}): {AGAIN}") from error
 
     def _part_with(self, error: str) -> None:
-        """Sends an error to the others, waits briefly until they have it, and disconnects."""
+        """Sends an error to the other processes, waits for them briefly, and disconnects."""
         word = json.dumps({"error": one_line(error)})
-        talks = [f"talk/{self._talks}", f"talk/{self._talks + 1}"]  # the first may be answered
+        talks = [f"talk/{self._talks}", f"talk/{self._talks + 1}"]  # the first may already be set
         for name in talks if self.leads else [f"word/{self.index}"]:
             with contextlib.suppress(jax.errors.JaxRuntimeError):
                 self._store.key_value_set(name, word)
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             self._store.wait_at_barrier("end", int(1000 * FAREWELL))
-            jax.distributed.shutdown()  # jax aborts a process whose leader ends first
+            jax.distributed.shutdown()  # JAX aborts the others if the leader exits first
 
     def watch(self) -> None:
-        """Starts a daemon thread that ends this process if the deadline passes."""
+        """Starts a daemon thread that ends this process if no step finishes by the deadline."""
         signals.call_aside(self._watch)
 
     def _watch(self) -> None:
@@ -221,7 +221,7 @@ class Group:
                 signals.end(LostError.code)
 
     def part(self) -> None:
-        """Closes the connection once all processes are here; the leader continues alone."""
+        """Waits for all processes and disconnects them; the leader continues alone."""
         if self.count > 1:
             self._meet()
             jax.distributed.shutdown()

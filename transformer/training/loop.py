@@ -1,4 +1,4 @@
-"""The training loop: steps, saves and evaluations, independent of the task."""
+"""The task-independent training loop: steps, checkpoints and evaluations."""
 
 import functools
 import logging
@@ -26,30 +26,30 @@ logger = logging.getLogger(__name__)
 
 
 class Trainer:
-    """Trains one run, or several as one program, with the same order of steps, saves and scores.
+    """Trains a single run, or several vmapped runs in one compiled program.
 
-    A state is saved, then evaluated, then the evaluation is recorded with it. So a run that is
-    interrupted at any point resumes from its newest checkpoint with the same result.
+    A state is saved before it is evaluated, and its checkpoint then also records the scores. So an
+    interrupted run resumes from its newest checkpoint, and the final result is the same.
 
-    Several runs take each step together. Each has an ordinary run's folder, and the same result, up
-    to rounding, as if it trained alone. A run that ends early or fails does not change while the
-    others continue.
+    Vmapped runs take each step together. Each run has its own folder and, up to rounding, the
+    same result as if it were trained alone. The state of a run that ends early or fails is frozen
+    while the other runs continue.
 
     Args:
-      runs: the bookkeeping of each run. Several runs differ only in numbers that are arguments of
-        the step, and share a model: `tasks[0].with_config` made all tasks.
-      devices: the devices to use; all, by default.
-      train_step: the step of another trainer whose runs have the same structure, so that it
-        compiles once.
+      runs: the runs to train. Vmapped runs share a model, and differ only in values that are
+        arguments of the step. Their tasks are created from one task by `with_config`.
+      devices: the devices to use, by default all of them.
+      train_step: the compiled step of runs with the same structure; reusing it avoids a second
+        compilation.
       snapshots: whether each evaluation of a single run also writes an attention snapshot.
-      group: the processes that train the run; each of them creates such a trainer.
+      group: the processes that train the run; each process creates its own trainer.
 
     Attributes:
-      failures: the reason why one of several runs failed, by the run's number.
+      failures: the error messages of failed vmapped runs, keyed by the index of the run.
       on_start: called with the parameters of a single run before its first step.
       on_evaluation: called with (step, numbers) after each evaluation of a single run; if it
         returns True, the run ends.
-      on_failure: called with a run's number and the reason when one of several runs fails.
+      on_failure: called with (index of the run, error message) when a vmapped run fails.
     """
 
     def __init__(
@@ -71,24 +71,24 @@ class Trainer:
         self.on_start: Callable[[Any], None] | None = None
         self.on_evaluation: Callable[[int, dict[str, float]], bool] = lambda step, numbers: False
         self.on_failure: Callable[[int, str], None] = lambda i, reason: None
-        self._active = list(range(len(runs)))  # the runs that take the next step
-        self._pending: list[TokenSums] = []  # metrics of steps since the last line, on devices
-        self._unsaved = 0.0  # seconds of training since the last save
+        self._active = list(range(len(runs)))  # indices of the runs that take the next step
+        self._pending: list[TokenSums] = []  # device arrays: metrics since the last log line
+        self._unsaved = 0.0  # training time in seconds since the last save
         self._progress: Progress  # set at the first step
 
     @property
     def stop_signal(self) -> int | None:
-        """The signal that ended the training early, if one did."""
+        """The signal that ended the training early, or None if there was none."""
         return self.group.signals.received
 
     def fresh_state(self) -> TrainState:
-        """Returns the initial state of all runs, determined by their seeds."""
+        """Returns the initial states of all runs; each is determined by the run's seed."""
         return self.placement.put([run.fresh_state() for run in self.runs])
 
     def run(self) -> bool:
-        """Trains from the newest checkpoints; returns whether the end was reached.
+        """Trains from the newest checkpoints, and returns whether the training was completed.
 
-        On SIGINT or SIGTERM all states are saved and the training ends early.
+        On SIGINT or SIGTERM, all states are saved and the training stops early.
         """
         lead, plans = self.runs[0], [run.task.plan for run in self.runs]
         if len(self.runs) == 1:
@@ -113,7 +113,7 @@ class Trainer:
                 batches = self.placement.batches(plans, step, ahead)
                 count = max(run.total_steps for run in self.runs) - step
                 state = self.placement.put(states)
-                del states  # those of several runs were copied
+                del states  # `put` has copied the states of vmapped runs
                 return self._loop(state, step, look_ahead(batches, ahead, count, prepare))
         finally:
             self.group.rest()
@@ -124,14 +124,14 @@ class Trainer:
         return self.placement.arguments(state, batch, self.hparams, self._active)
 
     def _restore(self) -> tuple[int, list[TrainState]]:
-        """Returns the step from which the unfinished runs resume, and each run's state."""
+        """Returns the step from which unfinished runs resume, and the states of all runs."""
         states = []
         for run in self.runs:
             state = self.group.first(run.restore)
             self.group.compare({"the checkpoint of step": str(run.saved_step)})
-            # Several states are stacked on the host, and need no device memory until then.
+            # The states of vmapped runs are stacked on the host, and need no device memory here.
             states.append(jax.device_get(state) if self.runs[1:] else state)
-        # Damaged checkpoints have been moved away. A finished single run reports itself.
+        # A finished single run is not excluded, since the loop reports its end.
         if self.runs[1:]:
             self._active = [i for i, run in enumerate(self.runs) if not run.ended_by()]
         steps = {self.runs[i].saved_step for i in self._active or [0]}
@@ -145,15 +145,15 @@ class Trainer:
     def _loop(
         self, state: TrainState, step: int, coming: Iterator[tuple[Any, Future[Any]]]
     ) -> bool:
-        """Trains until the end or a signal; returns whether the end was reached."""
+        """Trains until the runs end or a signal arrives; returns whether training was completed."""
         lead = self.runs[0]
-        self._since = time.monotonic()  # start of the time that is not counted yet
+        self._since = time.monotonic()  # start of the time that `_spend` has not counted yet
         with Progress(lead.total_steps, step, lead.task.unit) as self._progress:
             try:
                 if not step and self.on_start:
                     start = functools.partial(self.on_start, self.placement.whole(state.params))
                     self.group.agree_or_stop(self._work, "evaluation of the first weights", start)
-                    del start  # its parameters may be a copy
+                    del start  # frees the parameters, which may be a copy
                 while self._decide(state, step):
                     batch, ready = next(coming)
                     self.group.begin(self._await, ready)
@@ -171,7 +171,7 @@ class Trainer:
         return self._say_end(state, step)
 
     def _decide(self, state: TrainState, step: int) -> bool:
-        """Logs, saves and evaluates if due; returns whether any run takes another step."""
+        """Logs, saves and evaluates when scheduled; returns whether any run has steps remaining."""
         if self.group.count > 1 and not self.runs[0].may_decide(step):
             return True
         due, to_save, others = self.group.agree_or_stop(self._plan, state, step)
@@ -186,15 +186,15 @@ class Trainer:
         return bool(others)
 
     def _plan(self, state: TrainState, step: int) -> tuple[list[int], list[int], list[int]]:
-        """Writes a log line if it is due.
+        """Writes a log line when scheduled, and returns the indices of three groups of runs.
 
-        Returns the runs to evaluate, the runs to save, and the others that take the next step.
+        The groups are the runs to evaluate, the runs to save, and the remaining unfinished runs.
         """
         settings = self.runs[0].config.train
         pending = self._pending or any(self.runs[i].progress.line_sums for i in self._active)
         if pending and (step % settings.log_every == 0 or self._due(step)):
             self._log(state, step)
-        due = self._due(step)  # after the steps in flight, since the time may be limited
+        due = self._due(step)  # computed again, since `_log` has counted the time of pending steps
         by_clock = 0 < settings.save_minutes * 60 <= self._unsaved
         if due or by_clock:
             self._unsaved = 0.0
@@ -203,25 +203,25 @@ class Trainer:
         return due, self._active if by_clock else due, others
 
     def _due(self, step: int) -> list[int]:
-        """Returns the runs whose state should be saved and evaluated at this step."""
+        """Returns the indices of the runs to save and evaluate at this step."""
         return [i for i in self._active if self.runs[i].due(step)]
 
     def _skipped_steps(self, state: TrainState) -> list[list[int]]:
-        """Returns [consecutive, total] counts of nonfinite steps of each run."""
+        """Returns the numbers of nonfinite steps, [consecutive, total], for each run."""
         counts = jax.device_get((state.consecutive_nonfinite, state.nonfinite_steps))
         return np.reshape(counts, (2, -1)).T.tolist()
 
     def _await(self, ready: Future[Any]) -> None:
-        """Waits for the program of the next batch; a signal leaves the state unchanged."""
+        """Waits until the next batch's program is compiled; raises StoppedError on a signal."""
         if not ready.done():
             self._work("compiling", ready.result)
         ready.result()
 
     def _log(self, state: TrainState, step: int) -> None:
-        """Writes a line with the metrics that the devices have summed since the last line."""
+        """Logs the metrics that the devices have accumulated since the last log line."""
         self._add_pending()
         skipped, shown = self._skipped_steps(state), []
-        self._spend(steps=0)  # includes the steps in flight
+        self._spend(steps=0)  # includes the time of pending steps
         for i in self._active:
             try:
                 shown.append(self.runs[i].log(step, *skipped[i]))
@@ -237,7 +237,7 @@ class Trainer:
             self._progress.update(step, {**mean_of(shown), "tokens_per_second": total})
 
     def _add_pending(self) -> None:
-        """Adds the pending steps to each run's sums, in batch order for equal rounding."""
+        """Adds the pending metrics to each run's sums, in batch order for reproducible rounding."""
         steps = [self.placement.split(sums) for sums in jax.device_get(self._pending)]
         self._pending.clear()
         for i, run in enumerate(self.runs if steps else ()):
@@ -245,7 +245,7 @@ class Trainer:
             run.progress.line_sums = to_list(add(before + [step[i] for step in steps]))
 
     def _save(self, state: TrainState, step: int, which: Sequence[int]) -> None:
-        """Starts to save the states of these runs, unless they are saved already."""
+        """Starts to save the states of the given runs, unless they are saved already."""
         which = [i for i in which if self.runs[i].saved_step != step]
         if not which:
             return
@@ -257,7 +257,7 @@ class Trainer:
         self._spend()
 
     def _evaluate(self, params: Any, step: int, due: Sequence[int]) -> list[int]:
-        """Scores the validation set; returns the due runs that take the next step."""
+        """Scores the `due` runs on the validation set, and returns the runs that continue."""
         chosen = [self.runs[i] for i in due]
         for run in chosen:
             run.checkpoints.wait()
@@ -271,13 +271,13 @@ class Trainer:
         numbers = [self.runs[i].record(step, scores[i]) for i in due]
         self._progress.note(step, mean_of(numbers))
         stops = self.on_evaluation(step, numbers[0])
-        # Uses the recorded time; if the limit passed only after that, one more step is due.
+        # `ended` uses the recorded time, so a run that reaches its limit now takes one more step.
         going = [i for i in due if not stops and not self.runs[i].ended(step)]
         self._spend()
         return going
 
     def _work(self, what: str, work: Callable[[], Any]) -> Any:
-        """Returns the result of `work()`, in another thread, so that a signal need not wait."""
+        """Runs `work()` in another thread, to handle signals at once, and returns its result."""
         try:
             with self._progress.busy(what):
                 return self.group.signals.wait_for(work, self._progress.tick)
@@ -285,7 +285,7 @@ class Trainer:
             self._spend()
 
     def _spend(self, steps: int | None = None) -> None:
-        """Counts the time since the last call, as training time if there were steps."""
+        """Adds the time since the last call to active runs, as training time if `steps` is set."""
         now = time.monotonic()
         seconds, self._since = now - self._since, now
         if steps is not None:

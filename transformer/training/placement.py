@@ -1,6 +1,6 @@
-"""Placement of runs on devices, and how far the host runs ahead.
+"""Placement of runs on devices, and a limit on how far the host runs ahead of the devices.
 
-One run's batches and arrays are divided among the devices; several runs are one vmapped program.
+The batches and arrays of a single run are sharded over devices. Several runs are vmapped.
 """
 
 import functools
@@ -22,22 +22,23 @@ from transformer.tasks.base import Task
 from transformer.training.programs import StepPrograms
 from transformer.training.step import TrainState, TrainStep
 
-MAX_AHEAD = 4  # steps that the host may be ahead of the devices
+MAX_AHEAD = 4  # maximum number of steps that the host may be ahead of the devices
 
 
 class SingleRun:
-    """One run: the devices divide a batch's rows, and, by `train.mesh`, the arrays of the state.
+    """A single run, with its batches and optionally its training state sharded over the devices.
 
-    `data` and `fsdp` divide the rows. Between steps, each device of `fsdp` has a part of every
-    parameter, moment and average (Rajbhandari et al. 2020, "ZeRO", stage 3); a step gathers the
-    parameters, and leaves each device its part of the gradient. `tensor` divides the computation
-    for each token, see `transformer.mesh.DIVIDED`; XLA adds the reductions.
+    The mesh axes `data` and `fsdp` shard the sequences of a batch. Between steps, each device along
+    `fsdp` holds a shard of every parameter, moment and average (Rajbhandari et al. 2020, "ZeRO",
+    stage 3). A step gathers the parameters, and each device keeps its shard of the gradient. The
+    `tensor` axis shards the computation for each token (see `transformer.mesh.DIVIDED`), and XLA
+    inserts the reductions.
 
-    The training loop handles the arrays of one or several runs by the methods of this class and
-    of `VmappedRuns`; both are constructed from the devices to use and the number of runs.
+    `VmappedRuns` has the same methods, through which the training loop handles all arrays. Both
+    classes are constructed from the devices to use, the number of runs and the mesh sizes.
 
     Args:
-      sizes: `train.mesh`.
+      sizes: the value of `train.mesh`.
     """
 
     def __init__(self, devices: Sequence[Any], count: int, sizes: str = "auto"):
@@ -53,11 +54,11 @@ class SingleRun:
         self._part = Part(numbers[0], numbers[-1] + 1, self.row_count)
 
     def compile(self, train_step: TrainStep, state: Callable[[], TrainState]) -> StepPrograms:
-        """Returns the programs of all runs.
+        """Returns the compiled programs of the training step, for all runs.
 
         Args:
-          train_step: the step of one run.
-          state: returns the shapes of its state.
+          train_step: the step of a single run.
+          state: a function that returns the shapes of a run's state.
         """
         if not self._divides:
             gradient = self.on_mesh(train_step.gradient)
@@ -73,7 +74,7 @@ class SingleRun:
         return StepPrograms(self.on_mesh(gradient), train_step.update, *layouts)
 
     def on_mesh(self, function: Callable) -> Callable:
-        """Returns the function with its loss divided among the devices, see `cross_entropy`."""
+        """Returns `function`, traced with the mesh, over which `cross_entropy` shards the loss."""
 
         def on_mesh(*arguments):
             with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
@@ -84,15 +85,15 @@ class SingleRun:
     def arguments(
         self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
     ) -> tuple:
-        """Returns the arguments of the compiled programs; the first two are state and batch.
+        """Returns the arguments of the compiled programs, starting with the state and the batch.
 
         Args:
-          active: numbers of the runs that take the step.
+          active: indices of the runs that take the step.
         """
         return state, self.put_batch(batch), hparams
 
     def put(self, trees: Sequence[Any]) -> Any:
-        """Returns one tree on the devices, given a tree for each run, which all processes have."""
+        """Puts the trees of all runs on the devices as one tree; all processes have equal trees."""
         tree, places = trees[0], self._layout(trees[0])
         if len(self._own) == self.mesh.size:
             return jax.device_put(tree, places)
@@ -104,8 +105,8 @@ class SingleRun:
         return jax.tree.map(put, tree, jax.tree.broadcast(places, tree))
 
     def whole(self, tree: Any) -> Any:
-        """Returns the arrays of `put`, replicated on every device of this process."""
-        if self._divides:  # one program, since many small ones would wait for each other
+        """Returns the arrays that `put` placed, replicated on every device of this process."""
+        if self._divides:  # a single program, since many small programs would wait for each other
             tree = jax.jit(lambda arrays: arrays, out_shardings=self.replicated)(tree)
         if len(self._own) == self.mesh.size:
             return tree
@@ -118,20 +119,20 @@ class SingleRun:
         return jax.tree.map(of_process, tree)
 
     def on_one_process(self, tree: Any) -> Any:
-        """Returns the arrays of `put` with all parts in this process."""
+        """Returns the arrays that `put` placed, with all shards in this process."""
         if len(self._own) == self.mesh.size:
             return tree
-        # One array at a time: the devices need not hold all of them whole.
+        # Arrays are gathered one at a time, so devices never hold all of them unsharded.
         return jax.tree.map(lambda x: process_allgather(x, tiled=True), tree)
 
     def like(self, tree: Any) -> Any:
-        """Returns the shapes of the result of `put`, given those of one run's tree."""
+        """Returns the shapes that `put` would return, given the shapes of a single run's tree."""
         return jax.tree.map(lambda x, y: x.update(sharding=y), tree, self._layout(tree))
 
     def put_batch(self, batch: Any) -> Any:
-        """Returns the batch with its rows divided among the devices, given this process's part.
+        """Shards the sequences of a batch over the devices, given this process's part of it.
 
-        A single process may have a number of rows that the number of devices does not divide.
+        With a single process, the number of devices need not divide the number of sequences.
         """
         if len(self._own) == self.mesh.size:
             return jax.device_put(jax.tree.map(self._part.cut, batch), self.by_rows)
@@ -150,29 +151,27 @@ class SingleRun:
         return jax.tree.map(put, batch)
 
     def batches(self, plans: Sequence[Plan], start: int, ahead: int) -> Iterator[Any]:
-        """Yields this process's part of batch `start` and all later ones, from each run's plan."""
+        """Yields this process's part of each batch in the run's plan, from batch `start` on."""
         return plans[0].start_at(start, functools.partial(prefetch, ahead), self._part)
 
     def split(self, tree: Any) -> Sequence[Any]:
-        """Returns each run's part of a tree."""
+        """Returns a list with the tree of each run."""
         return [tree]
 
     def evaluate(self, task: Task, params: Any) -> Sequence[dict[str, Any]]:
-        """Returns each run's validation scores, given the task of one and `whole` params."""
+        """Returns each run's validation scores, given the first run's task and the parameters."""
         return [task.evaluate(params, "validation", final=False)]
 
 
 class VmappedRuns:
-    """Several vmapped runs, the same number on each device.
+    """Several vmapped runs, with the same number of runs on each device.
 
-    This number is the smallest for which there are enough devices; devices without runs are not
-    used. If it does not divide the number of runs, copies of the last run fill the last device.
-    They take no step, and are neither logged nor saved.
-
-    A run that has ended or failed does not change while the others continue.
+    The number of runs per device is the smallest for which there are enough devices; the remaining
+    devices are not used. If it does not divide the number of runs, the last device is filled with
+    copies of the last run, which take no steps and are neither logged nor saved.
 
     Attributes:
-      stacked: length of the leading axis of stacked trees: the runs and the copies.
+      stacked: size of the leading axis of stacked trees: the number of runs and copies.
     """
 
     def __init__(self, devices: Sequence[Any], count: int, sizes: str = "auto"):
@@ -215,7 +214,7 @@ class VmappedRuns:
         return jax.device_put(batch, self.by_run)
 
     def batches(self, plans: Sequence[Plan], start: int, ahead: int) -> Iterator[Any]:
-        """Yields the batches of all plans, stacked; the plans share one text, see `Plan.stack`."""
+        """Yields the stacked batches of all plans, which share a corpus (see `Plan.stack`)."""
         filled = self._fill(plans)
         return prefetch(ahead, lambda i: filled[0].stack(filled, i), start)
 
@@ -227,12 +226,12 @@ class VmappedRuns:
         return task.evaluate_runs(params, "validation")
 
     def _fill(self, each: Sequence[Any]) -> list[Any]:
-        """Appends the last run's item to a list with one item per run, for each copy."""
+        """Returns one item per run, followed by the last run's item for each of its copies."""
         return [*each, *[each[-1]] * (self.stacked - self.count)]
 
 
 def _update_unless_ended(update: Callable) -> Callable:
-    """Returns the update of a run that changes nothing once the run has ended."""
+    """Returns an update function that leaves the state of an inactive run unchanged."""
 
     def update_unless_ended(state, gradient, sums, hparams, active):
         new, metrics = update(state, gradient, sums, hparams)
@@ -243,17 +242,17 @@ def _update_unless_ended(update: Callable) -> Callable:
 
 
 def wait_for_earlier(results: Sequence[Any]) -> None:
-    """Waits for the step before the last `MAX_AHEAD` ones, given the results of all steps.
+    """Waits until at most `MAX_AHEAD` steps are unfinished, given the results of all steps.
 
-    Each unfinished step holds memory, and a signal has to wait for all of them.
+    Each unfinished step uses memory, and a signal must wait for all unfinished steps.
     """
     if len(results) > MAX_AHEAD:
         jax.block_until_ready(results[-1 - MAX_AHEAD])
 
 
 def prefetch(count: int, make: Callable[[int], Any], first: int) -> Iterator[Any]:
-    """Yields make(first), make(first + 1) and so on, with `count` made ahead in the background."""
-    import grain  # not needed when a model is used
+    """Yields make(first), make(first + 1), ...; threads prefetch the next `count` items."""
+    import grain  # imported here because inference does not need it
 
     dataset = grain.MapDataset.range(first, first + 2**62).map(make)
     options = grain.ReadOptions(num_threads=min(count, 2), prefetch_buffer_size=count)

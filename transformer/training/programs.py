@@ -1,4 +1,4 @@
-"""The compiled programs of training, compiled before the batches that need them."""
+"""The programs of the training step, which are compiled before a batch needs them."""
 
 import collections
 import itertools
@@ -13,21 +13,21 @@ import jax
 from transformer import signals
 
 T = TypeVar("T")
-FIRST = 2  # number of initial batches whose programs are not delayed by compiling later ones
+FIRST = 2  # number of initial batches that are not delayed by compiling for later batches
 
 
 class StepPrograms:
-    """The training step as programs: a gradient per shape of batches, and one update for all.
+    """The compiled training step: one gradient program per batch shape, and one update program.
 
-    The update has some operations for each parameter, and with Muon takes longer to compile than
-    the gradient. It reuses the memory of the state.
+    The update has several operations per parameter; with Muon it takes longer to compile than the
+    gradient. The update donates the state's buffers.
 
-    Tracing is Python, so one thread traces at a time; meanwhile, half of the processors compile.
+    Tracing runs Python, so only one thread traces at a time. Compiling uses half of the processors.
 
     Args:
-      gradient, update: see `TrainStep`, for all runs; `update` may take more arguments.
-      sharding: sharding of gradients and sums.
-      updated: sharding of states and metrics; None for that of the input states.
+      gradient, update: functions as in `TrainStep`, for all runs; `update` may take more arguments.
+      sharding: the sharding of gradients and sums.
+      updated: the sharding of states and metrics, or None to keep the sharding of the input states.
     """
 
     def __init__(self, gradient: Callable, update: Callable, sharding: Any, updated: Any = None):
@@ -39,18 +39,18 @@ class StepPrograms:
         self._compiling = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
 
     def __call__(self, state: Any, batch: Any, hparams: Any, *others: Any) -> tuple[Any, Any]:
-        # The update frees the gradient's memory, since nothing else refers to it.
+        # No local variable refers to the gradient, so the update can free its memory.
         gradient_and_sums = self.gradient(state.params, state.step, batch, hparams)
         return self.update(state, *gradient_and_sums, hparams, *others)
 
     def prepare(self, batch: Any, arguments: Callable[[], tuple]) -> Future[Any]:
-        """Starts to compile for batches of this shape, unless that was done before.
+        """Starts to compile the programs for this batch shape, unless an earlier call has done so.
 
         Args:
-          arguments: returns the arguments of a step with the batch: arrays, or their shapes.
+          arguments: a function that returns the step's arguments, as arrays or as shapes.
 
         Returns:
-          A future that completes when the programs are compiled, or has the compiler's error.
+          A future that completes when the programs are compiled, or raises the compiler's error.
         """
         shapes = tuple(x.shape for x in jax.tree.leaves(batch))
         if shapes not in self._ready:
@@ -59,7 +59,7 @@ class StepPrograms:
         return self._ready[shapes]
 
     def compile(self, state: Any, batch: Any, hparams: Any, *others: Any) -> tuple[Any, Any]:
-        """Returns the compiled gradient and update, which steps with such arguments use."""
+        """Returns the compiled gradient and update programs for arguments of these shapes."""
         with self._tracing:
             gradient = self.gradient.lower(state.params, state.step, batch, hparams)
             like = jax.tree.map(
@@ -70,18 +70,18 @@ class StepPrograms:
             update = self.update.lower(state, *like, hparams, *others)
         with self._compiling:
             compiled = gradient.compile()
-            with self._updating:  # all shapes of batches share the update
+            with self._updating:  # all batch shapes share the update
                 return compiled, update.compile()
 
     def count_bytes(self, state: Any, *arguments: Any) -> int:
-        """Returns the bytes of memory that such a step needs, including its arguments."""
+        """Returns the memory usage of a step in bytes, including the given arguments."""
         gradient, update = map(_count_bytes, self.compile(state, *arguments))
-        rest = jax.tree.leaves((state.opt_state, state.ema))  # not arguments of the gradient
+        rest = jax.tree.leaves((state.opt_state, state.ema))  # not passed to `gradient`
         return max(gradient + sum(x.size * x.dtype.itemsize for x in rest), update)
 
 
 def _count_bytes(program: Any) -> int:
-    """Returns the bytes that a compiled program needs, including its arguments."""
+    """Returns the memory usage of a compiled program in bytes, including its arguments."""
     stats = program.memory_analysis()
     outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes
     return int(stats.argument_size_in_bytes + outputs + stats.temp_size_in_bytes)
@@ -90,12 +90,12 @@ def _count_bytes(program: Any) -> int:
 def look_ahead(
     batches: Iterator[Any], ahead: int, count: int, prepare: Callable[[Any], T]
 ) -> Iterator[tuple[Any, T]]:
-    """Yields each batch with the result of `prepare` for it.
+    """Yields each batch and the result of `prepare(batch)`.
 
     Args:
-      ahead: number of batches that are prepared before the first of them is yielded; at most one
-        until `FIRST` batches have been yielded.
-      count: number of batches needed; later ones are prepared only when they are yielded.
+      ahead: number of batches to prepare ahead of the current batch; it is limited to one until
+        `FIRST` batches have been yielded.
+      count: number of batches needed; later batches are prepared only when they are yielded.
     """
     coming: collections.deque[tuple[Any, T]] = collections.deque()
     for i in itertools.count():
@@ -107,7 +107,7 @@ def look_ahead(
 
 
 def _shape_like(x: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    """Returns the properties of an array that a program depends on, without its values."""
+    """Returns the shape, dtype, sharding and weak type of an array, without its values."""
     if isinstance(x, jax.ShapeDtypeStruct):
         return x
     sharding = x.sharding if x.committed else None

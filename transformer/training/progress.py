@@ -1,4 +1,4 @@
-"""The progress of training or translation: a bar on a terminal, lines elsewhere."""
+"""Progress display for training and translation: a bar on a terminal, log lines elsewhere."""
 
 import contextlib
 import datetime
@@ -20,8 +20,8 @@ from transformer.metrics import registry
 
 logger = logging.getLogger(__name__)
 
-REFRESH = 0.1  # seconds between two updates of the bar
-SILENCE = 30.0  # maximum seconds between lines without a terminal
+REFRESH = 0.1  # minimum time in seconds between two updates of the bar
+SILENCE = 30.0  # maximum time in seconds between two log lines without a terminal
 COMPILING = "compiling"
 
 
@@ -29,15 +29,15 @@ COMPILING = "compiling"
 def line_progress(
     total: int | None, hidden: bool, what: str = "line"
 ) -> Iterator[Callable[[int], None]]:
-    """Shows the number of finished lines of a text, if stderr is a terminal.
+    """Shows the number of processed lines on stderr, if stderr is a terminal.
 
     Args:
-      total: number of lines; None if it is unknown.
-      hidden: show nothing, even on a terminal, because the results show the progress.
+      total: number of lines, or None if it is unknown.
+      hidden: whether to hide the progress even on a terminal, because the results show it.
       what: name of the counted items.
 
     Yields:
-      A function to call with the number of lines done since the last call.
+      A function to call with the number of lines processed since the last call.
     """
     bar = RichProgress(
         TextColumn(what),
@@ -54,17 +54,17 @@ def line_progress(
 
 
 class Progress:
-    """Shows step, loss, speed and the time left: on a terminal as a bar, elsewhere as lines.
+    """Shows the step, loss, speed and remaining time as a bar on a terminal, or else as log lines.
 
     Args:
-      total: number of steps of the whole run.
-      start: number of steps done before.
-      unit: the unit of the speed, per second.
+      total: total number of steps of the run.
+      start: number of steps that were completed earlier.
+      unit: the unit of the throughput; see `Task.unit`.
     """
 
     def __init__(self, total: int, start: int, unit: str):
         self._unit, self._total = unit, total
-        # The bar prints log messages above itself, which a log file would miss.
+        # The bar prints log messages on the terminal, and so would keep them out of a log file.
         self._terminal = sys.stderr.isatty() and sys.stdout.isatty()
         self._bar = RichProgress(
             TextColumn("step"),
@@ -77,7 +77,7 @@ class Progress:
         self._task = self._bar.add_task("train", total=total, completed=start, text="")
         self._first = self._step = start
         self._begin = self._shown = self._since = time.monotonic()
-        self._parts: tuple[str, ...] = ()  # about the last log interval, most important first
+        self._parts: tuple[str, ...] = ()  # metrics of the last log interval, most important first
         self._busy = ""
         self._compiled = False
 
@@ -89,13 +89,13 @@ class Progress:
         self._bar.stop()
 
     def step(self, step: int) -> None:
-        """Shows that a step is done; cheap enough to be called after each step."""
+        """Shows the number of completed steps; cheap enough to be called after each step."""
         self._step, now = step, time.monotonic()
         if now - self._shown >= (REFRESH if self._terminal else SILENCE):
             self._show(now, self._parts if self._terminal else ())
 
     def update(self, step: int, values: dict[str, float]) -> None:
-        """Shows the numbers of a log interval."""
+        """Shows the metrics of a log interval."""
         speed = f"{values['tokens_per_second']:,.0f} {self._unit}/s"
         each = f"{values['seconds_per_step']:.3g} s/step"
         self._step, self._parts = step, (f"loss {values['loss']:.3f}", speed, each)
@@ -103,7 +103,7 @@ class Progress:
         self._show(time.monotonic(), self._parts + (() if self._terminal else more))
 
     def note(self, step: int, scores: dict[str, float]) -> None:
-        """Shows an evaluation, above the bar."""
+        """Shows the scores of an evaluation above the bar."""
         shown = registry.select(lambda metric: registry.PROGRESS in metric.shown)
         text = "  ".join(f"{name} {scores[name]:.4g}" for name in shown if name in scores)
         say = self._bar.console.print if self._terminal else logger.info
@@ -111,7 +111,7 @@ class Progress:
 
     @contextlib.contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """Shows the current activity while the run does something other than steps."""
+        """Shows the current activity while the run does something other than training steps."""
         self._busy, self._since = what, time.monotonic()
         if self._terminal:
             self._show(self._since, (what,))
@@ -122,14 +122,14 @@ class Progress:
             yield
         finally:
             now = time.monotonic()
-            if what == COMPILING:  # irrelevant for the duration of future steps
+            if what == COMPILING:  # excluded from the estimate of the remaining time
                 self._begin += now - self._since
                 self._compiled = True
             if self._terminal:
                 self._show(now, self._parts)
 
     def tick(self) -> None:
-        """Shows how long the run has been busy; to be called about once a second."""
+        """Shows the duration of the current activity; should be called about once a second."""
         now = time.monotonic()
         if self._terminal or now - self._shown >= SILENCE:
             self._show(now, (f"{self._busy}, {now - self._since:.0f} s",))
@@ -148,9 +148,9 @@ class Progress:
 
 
 def parameter_counts(params: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the number of parameters of each part of a model.
+    """Returns the number of parameters in each part of a model.
 
-    The layers of a stack, `name_0`, `name_1` and so on, are one part, `name (2)`.
+    The layers of a stack, such as `name_0` and `name_1`, count as one part, `name (2)`.
     """
     stacks: dict[str, list[int]] = {}
     for name, part in params.items():
@@ -163,5 +163,5 @@ def parameter_counts(params: Mapping[str, Any]) -> dict[str, int]:
 
 
 def mean_of(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Returns the mean of each number over runs, all of which have it."""
+    """Returns the mean of each value over the runs, all of which have the same keys."""
     return {name: statistics.fmean(each[name] for each in runs) for name in runs[0]}

@@ -1,4 +1,4 @@
-"""The bookkeeping of one run: its progress, its files, and its end."""
+"""The bookkeeping of one training run: its progress, its files, and when it ends."""
 
 import contextlib
 import dataclasses
@@ -29,19 +29,19 @@ from transformer.training.step import TrainState, TrainStep, init_state, make_tr
 
 logger = logging.getLogger(__name__)
 
-DECIDE_EVERY = 10  # maximum steps between two checks of clock and signals by several processes
-MIN_FACTOR, MAX_PEAK = 0.05, 0.1  # noam's usual minimum, and the maximum of others
+DECIDE_EVERY = 10  # maximum steps after which several processes decide together
+MIN_FACTOR, MAX_PEAK = 0.05, 0.1  # usual limits: minimum for noam, maximum for others
 
 
 class TrainingRun(Run):
-    """The bookkeeping of one run, which trains alone or with others.
+    """The bookkeeping of one training run, which trains alone or vmapped with other runs.
 
     Args:
-      workdir: the run's folder, absolute.
+      workdir: the absolute path of the run's folder.
       writes: whether this process may change the folder.
 
     Attributes:
-      total_steps: the step at which the run ends, unless time or patience ends it earlier.
+      total_steps: maximum number of steps, unless `train.minutes` or `train.patience` ends the run.
     """
 
     def __init__(self, task: Task, config: ConfigDict, workdir: Path, writes: bool = True):
@@ -60,12 +60,12 @@ class TrainingRun(Run):
             read_only=not writes,
         )
         self.progress = RunProgress(task.fingerprint(), text_digest=task.text_digest())
-        self.saved_step = 0  # step of the newest checkpoint, where the run would resume
+        self.saved_step = 0  # step of the newest checkpoint, from which the run would resume
         self._files = contextlib.ExitStack()
         self._writer: MetricsWriter  # set by `start_writing`
 
     def make_train_step(self) -> TrainStep:
-        """Returns the pure training step; runs with the same structure can share it, compiled."""
+        """Returns the pure training step; runs of the same structure share the compiled step."""
         settings = self.config.optimizer
         return make_train_step(
             self.task.loss,
@@ -93,20 +93,20 @@ class TrainingRun(Run):
         return {**counts, **arrays}
 
     def fresh_state(self, params: Any = None) -> TrainState:
-        """Returns a state at step 0, with these parameters or those initialised by the seed."""
+        """Returns a state at step 0; if `params` is None, the parameters are newly initialised."""
         if params is None:
             params = self.task.draw_params(jax.random.key(self.config.seed))
         return init_state(params, self.optimizer, bool(self.config.train.ema_decay), self.rules)
 
     def state_shapes(self) -> TrainState:
-        """Returns the shapes of a state."""
+        """Returns the shapes and dtypes of a training state."""
         return jax.eval_shape(self.fresh_state, self.task.predictor.param_shapes())
 
     @functools.cached_property
     def start(self) -> tuple[Any, dict[str, Any]] | None:
-        """The first parameters and their record, if a run or word vectors contribute to them.
+        """Parameters from another run or from word vectors, with their record, or else None.
 
-        The command reads it before it writes anything, since it raises UserError for a mistake.
+        Invalid settings raise UserError, so the command reads this before it writes any file.
         """
         train, predictor = self.config.train, self.task.predictor
         if not (train.init_from or train.source_vectors or train.target_vectors):
@@ -117,8 +117,8 @@ class TrainingRun(Run):
     def restore(self) -> TrainState:
         """Returns the newest checkpoint's state, and restores the progress saved with it.
 
-        Without a checkpoint it is an initial state, perhaps with the weights of another run or with
-        word vectors.
+        If there is no checkpoint, returns an initial state, which may contain the weights of
+        another run or word vectors.
         """
         fresh, fingerprint = self.fresh_state(), self.progress.fingerprint
         text_digest = self.progress.text_digest
@@ -132,16 +132,16 @@ class TrainingRun(Run):
         if (start := self.start) is None:
             return fresh
         params, record = start
-        del self.start  # the state has a copy
+        del self.start  # frees the cached parameters
         if jax.process_index() == 0:
             record_run(self.folder, **record)
         return self.fresh_state(params)
 
     def start_writing(self) -> None:
-        """Opens the run's metrics for the steps after the newest checkpoint.
+        """Opens the metrics files for the steps after the newest checkpoint.
 
-        Lines and snapshots of later steps are deleted; if the checkpoint is not evaluated yet, so
-        are those of an interrupted evaluation, and a line whose sums are still in the checkpoint.
+        Deletes lines and snapshots of later steps and of an unfinished evaluation at that step.
+        The training line of that step is also deleted if the checkpoint has the sums for it.
         """
         step = self.saved_step
         evaluated = self.checkpoints.evaluated(step)
@@ -153,16 +153,16 @@ class TrainingRun(Run):
                 path.unlink()
 
     def close(self) -> None:
-        """Waits until everything is written, and closes the files."""
+        """Closes the metrics files, and waits for pending checkpoints."""
         self._files.close()
         self.checkpoints.close()
 
     def ended(self, step: int) -> str | None:
-        """Returns the setting that ends the run after `step` steps, or None if none does."""
+        """Returns the setting that ends the run after `step` steps, or None if it continues."""
         return self.progress.find_limit(step, self.config.train, self.total_steps)
 
     def ending(self, step: int, nonfinite_steps: int) -> str:
-        """Returns a line with the reason for the end, the best score and the skipped steps."""
+        """Returns a log line with the reason for the end, the best score and the skipped steps."""
         reason = self.ended(step)
         line = f"training ended at step {step:,}: {reason or 'it was pruned'}"
         if self.progress.best is not None:
@@ -173,7 +173,7 @@ class TrainingRun(Run):
         return line
 
     def warn(self) -> None:
-        """Warns of another schedule's learning rate, a long warm-up, or a decay without effect."""
+        """Warns about an unusual learning rate, a long warm-up, or unused weight decay."""
         settings = self.config.optimizer
         rate, is_factor = settings.learning_rate, settings.schedule == "noam"
         if rate < MIN_FACTOR if is_factor else rate > MAX_PEAK and settings.name != "adafactor":
@@ -196,7 +196,7 @@ class TrainingRun(Run):
             )
 
     def spend(self, seconds: float, steps: int | None = None) -> None:
-        """Counts time; `steps` is given if it was spent on training steps."""
+        """Adds elapsed time, which counts as training time unless `steps` is None."""
         self.progress.seconds += seconds
         if steps is not None:
             self.progress.training_seconds += seconds
@@ -204,7 +204,7 @@ class TrainingRun(Run):
             self.progress.line_steps += steps
 
     def log(self, step: int, consecutive_nonfinite: int, nonfinite_steps: int) -> dict[str, float]:
-        """Writes a line with the means of all batches since the last line; returns its numbers."""
+        """Logs the means over all batches since the last log line, and returns the metrics."""
         if consecutive_nonfinite >= self.config.train.max_nonfinite_steps:
             last = self.checkpoints.steps()[-1:] or ["none"]
             raise RunError(
@@ -231,7 +231,7 @@ class TrainingRun(Run):
         return values
 
     def save(self, step: int, state: TrainState) -> None:
-        """Starts to save a checkpoint, with the sums of all batches since the last line."""
+        """Starts to save a checkpoint, including the metrics summed since the last log line."""
         self.checkpoints.save(step, state, dataclasses.asdict(self.progress))
 
     def due(self, step: int) -> bool:
@@ -240,23 +240,23 @@ class TrainingRun(Run):
         return is_due and not self.checkpoints.evaluated(step)
 
     def may_decide(self, step: int) -> bool:
-        """Returns whether several processes agree after `step` steps on what comes next."""
+        """Returns whether several processes synchronise their decisions after `step` steps."""
         every = DECIDE_EVERY, self.config.train.log_every, self.evaluate_every, self.total_steps
         return any(step % number == 0 for number in every)
 
     def _count_updates(self, steps: int) -> int:
-        """Returns the number of updates that this many batches make."""
+        """Returns the number of optimizer updates for the given number of batches."""
         return math.ceil(steps / self.config.optimizer.gradient_accumulation_steps)
 
     def write_snapshot(self, step: int, snapshot: Snapshot) -> None:
-        """Writes the attention snapshot after `step` steps, if the task has one."""
+        """Writes the attention snapshot after `step` steps, unless the snapshot is empty."""
         if not snapshot.arrays:
             return
         write_snapshot(self.folder, step, snapshot.arrays)
         self._writer.write(step, "heads", snapshot.numbers)
 
     def record(self, step: int, scores: dict[str, Any]) -> dict[str, int | float]:
-        """Writes an evaluation, and records it with the checkpoint; returns its numbers."""
+        """Writes scores to the metrics files and the checkpoint; returns the numeric scores."""
         numbers = {k: v for k, v in scores.items() if isinstance(v, int | float)}
         metric = self.config.train.best_metric
         if metric not in numbers:

@@ -1,4 +1,4 @@
-"""Initial parameters from another run, or embeddings from a file of word vectors."""
+"""Initial parameters from another run, and initial embeddings from word vector files."""
 
 import hashlib
 import itertools
@@ -26,9 +26,9 @@ from transformer.tasks import REGISTRY
 from transformer.tasks.base import DOCUMENTS, PAIRS, initial_folder
 
 KEY = "config.train.init_from"
-FREQUENT = 1000  # first lines: if a file has subwords, some of these lines begin a word
-Flat = Mapping[str, Any]  # arrays by parameter name
-Rows = Mapping[str, Sequence[str]]  # tokens of a table's first rows, by table name
+FREQUENT = 1000  # in a file of subwords, some of this many first lines start with `▁`
+Flat = Mapping[str, Any]  # arrays, keyed by parameter name
+Rows = Mapping[str, Sequence[str]]  # for each embedding table, the tokens of its first rows
 
 logger = logging.getLogger(__name__)
 
@@ -37,16 +37,16 @@ logger = logging.getLogger(__name__)
 
 
 def check_source(run: Run) -> None:
-    """Checks the run that this run starts from, unless it has started."""
+    """Checks the source run of `train.init_from`, unless this run has already started."""
     if run.config.train.init_from and not run.step:
         _open_source(run)
 
 
 def start_from(run: Run, predictor: Predictor, fresh: Params) -> tuple[Params, dict[str, Any]]:
-    """Returns parameters taken from another run, and their part of the record of `read_run`.
+    """Returns parameters initialised from another run, and the record that `read_run` returns.
 
     Args:
-      predictor: the model to train; `fresh` are its initial parameters.
+      predictor, fresh: the model to train, and its newly initialised parameters.
     """
     config, source = run.config, _open_source(run)
     differing = _differing_keys(config.model, source.config.model)
@@ -77,11 +77,11 @@ def start_from(run: Run, predictor: Predictor, fresh: Params) -> tuple[Params, d
 def carry(
     fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, pattern: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the `fresh` parameters of a new model, replaced by matching ones of `source`.
+    """Returns the `fresh` parameters, with the matches of `pattern` replaced from `source`.
 
-    `fresh_rows` and `source_rows` are the tokens that the rows of their tables belong to; if these
-    differ, rows follow their tokens. The second value has the parts `loaded`, `new` and `tables` of
-    the record, see `read_run`.
+    `fresh_rows` and `source_rows` hold the tokens of each row of the embedding tables. If a table
+    has different tokens in the two runs, its rows are matched by token. The second result contains
+    the entries `loaded`, `new` and `tables` of the record; see `read_run`.
     """
     names = matching("train.init_pattern", pattern, dict.fromkeys([*fresh, *source]))
     by_token = {x for x in names if x in fresh_rows and fresh_rows[x] != source_rows.get(x)}
@@ -103,7 +103,7 @@ def carry(
 def _carry_rows(
     fresh: Any, source: Any, fresh_tokens: Sequence[str], source_tokens: Sequence[str]
 ) -> tuple[np.ndarray, int]:
-    """Returns a table with another table's rows for shared tokens, and the number of these."""
+    """Returns `fresh` with the rows of shared tokens copied from `source`, and their number."""
     place = {token: i for i, token in enumerate(source_tokens)}
     rows = np.array([place.get(token, -1) for token in fresh_tokens])
     shared = np.flatnonzero(rows >= 0)
@@ -113,7 +113,7 @@ def _carry_rows(
 
 
 def _check_shapes(names: Sequence[str], by_token: Set[str], fresh: Flat, source: Flat) -> None:
-    """Raises UserError if a parameter has another shape in the other run."""
+    """Raises UserError if a parameter has different shapes in the two runs, or if one lacks it."""
     unlike = []
     for name in names:
         here, there = (np.shape(x[name]) if name in x else "absent" for x in (fresh, source))
@@ -131,7 +131,7 @@ def _check_shapes(names: Sequence[str], by_token: Set[str], fresh: Flat, source:
 
 
 def _open_source(run: Run) -> Run:
-    """Returns the source run, after a check of its config against the run that starts from it."""
+    """Returns the source run of `train.init_from`, after checking that its config is compatible."""
     config = run.config
     folder = Path(config.train.init_from).expanduser()
     if not folder.is_dir():
@@ -153,7 +153,7 @@ def _open_source(run: Run) -> Run:
 
 
 def _differing_keys(here: ConfigDict, there: ConfigDict) -> str:
-    """Returns the model keys that change the meaning of parameters, with the source's values."""
+    """Returns a text with the differing model keys that change the meaning of the parameters."""
     ours, theirs = flatten(here), flatten(there)
     return ", ".join(
         f"model.{key}={theirs[key]} (here {ours[key]})"
@@ -163,12 +163,9 @@ def _differing_keys(here: ConfigDict, there: ConfigDict) -> str:
 
 
 def named_tables(predictor: Predictor, params: Params) -> dict[str, tuple[str, list[str]]]:
-    """Returns the use, see `Predictor.token_tables`, and the tokens of each table of embeddings.
-
-    The keys are the names of the parameters.
-    """
+    """Returns (key in `Predictor.token_tables`, tokens) for each table, keyed by parameter name."""
     names = list(named_leaves(params))
-    # Each parameter is replaced by its index in the tree, so that a table shows its parameter.
+    # Each parameter is replaced by its index in the tree, which identifies it in a token table.
     places = [np.full((1, 1), i, np.float32) for i in range(len(names))]
     numbered = jax.tree.unflatten(jax.tree.structure(params), places)
     return {
@@ -188,13 +185,14 @@ def _tree_like(tree: Any, leaves: Flat) -> Any:
 def start_with_vectors(
     run: Run, predictor: Predictor, fresh: Params
 ) -> tuple[Params, dict[str, Any]]:
-    """Returns the `fresh` parameters with word vectors, and their part of the record of `read_run`.
+    """Returns the `fresh` parameters with word vectors inserted, and a record for `read_run`.
 
-    The vectors of a file are scaled by one factor to the root mean square of the initial table.
+    All vectors of a file are scaled by one factor, so that their root mean square equals that of
+    the newly initialised embedding table.
     """
     config, leaves = run.config, dict(named_leaves(jax.device_get(fresh)))
     tables = named_tables(predictor, fresh)
-    only = "target" if REGISTRY[config.task].reads == DOCUMENTS else "source"  # its only side
+    only = "target" if REGISTRY[config.task].reads == DOCUMENTS else "source"  # the "input" side
     uses = {table: use.replace("input", only).split("_") for table, (use, _) in tables.items()}
     record = {}
     for side in ("source", "target"):
@@ -220,15 +218,15 @@ def start_with_vectors(
 def _vectors_of(
     tokens: Sequence[str], file: Path, width: int, key: str, architecture: str
 ) -> dict[int, Float[np.ndarray, "D"]]:
-    """Returns the vectors of those tokens that are words in a file, by the tokens' ids.
+    """Returns the vectors of all tokens that occur as words in a file, keyed by token id.
 
-    A token gets the vector of its word, or else of the lowercase word. Punctuation is a word at any
-    position, other tokens only at the start of a word. In a file of subwords, such as BPEmb's, in
-    which `▁` also begins a word, each token is looked up unchanged.
+    A token gets the vector of its word, or else of the lowercase word. Punctuation is always looked
+    up, and any other token only if it starts a word. In a file of subwords, such as
+    BPEmb's, in which `▁` also marks the start of a word, tokens are looked up unchanged.
 
     Args:
-      width: that of the model's embeddings.
-      key: the key that names the file, for messages.
+      width: the embedding dimension of the model.
+      key: the config key and its value, for error messages.
     """
     words = [t.removeprefix("▁") if t[0] == "▁" or not re.search(r"\w", t) else "" for t in tokens]
     if any(line.startswith("▁") for line in itertools.islice(read_lines(file), FREQUENT)):
@@ -251,10 +249,10 @@ def _vectors_of(
 
 
 def read_vectors(path: Path, words: Set[str]) -> tuple[dict[str, Float[np.ndarray, "D"]], int]:
-    """Returns the vectors of the given words in a file, and the width of its vectors.
+    """Returns the vectors of the given words in a file, and the dimension of its vectors.
 
-    Each line is a word and its numbers, separated by single spaces. word2vec's first line is the
-    number of vectors and their width. A word in the file may have spaces; a token has none.
+    Each line contains a word and its vector, separated by single spaces. word2vec files start with
+    the number of vectors and their dimension. Words may contain spaces, but tokens do not.
     """
     vectors, width, count, number = {}, 0, None, 0
     for number, line in enumerate(read_lines(path), 1):

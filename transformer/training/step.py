@@ -18,17 +18,18 @@ from transformer.optim.schedules import learning_rate
 
 @flax.struct.dataclass
 class TrainState:
-    """The state that a training step changes.
+    """The training state, which each step updates.
 
-    `step` counts batches from zero, so it is also the number of the next batch. `nonfinite_steps`
-    counts steps skipped because loss or gradient was not finite, `consecutive_nonfinite` the last
-    such steps in a row. These are int32 scalars; in a tree of shapes they are not scalars.
+    `step` is the number of batches so far, so it is also the zero-based index of the next batch.
+    `nonfinite_steps` is the number of steps skipped because the loss or the gradient was not
+    finite, and `consecutive_nonfinite` is the number skipped since the last finite step. All three
+    are int32 scalars, except in a tree of shapes.
     """
 
     step: Any
     params: Any
     opt_state: Any
-    ema: Any  # moving average of the parameters, see `moved_average`; {} if there is none
+    ema: Any  # moving average of the parameters (see `moved_average`), or {} if it is disabled
     nonfinite_steps: Any
     consecutive_nonfinite: Any
 
@@ -43,8 +44,8 @@ def init_state(
     ema: bool,
     rules: ParameterRules = ALL_MOVE,
 ) -> TrainState:
-    """Returns the state before the first step; frozen parameters have no moments."""
-    # No two fields may share memory, because the step donates their buffers.
+    """Returns the state before the first step, without optimizer moments for frozen parameters."""
+    # The fields must not share memory, because the step donates their buffers.
     step, nonfinite_steps, consecutive_nonfinite = (jnp.zeros((), jnp.int32) for _ in range(3))
     average = jax.tree.map(jnp.copy, params) if ema else {}
     opt_state = optimizer.init(rules.split(params)[0])
@@ -56,10 +57,10 @@ class TrainStep:
     """The training step: a pure function (state, batch, hparams) -> (state, sums), in two parts.
 
     Attributes:
-      gradient: (params, step, batch, hparams) -> (gradient, sums) of the mean loss of a batch.
-      update: (state, gradient, sums, hparams) -> (state, sums). It takes no batch, so it is one
-        program for batches of all shapes.
-      rules: which parameters are trained; a gradient has only those.
+      gradient: (params, step, batch, hparams) -> (gradient of the batch's mean loss, sums).
+      update: (state, gradient, sums, hparams) -> (state, sums). It does not depend on the batch
+        shape, so it is compiled only once.
+      rules: selects the trained parameters; gradients contain only these parameters.
     """
 
     gradient: Callable[[Any, Any, Any, dict], tuple[Any, TokenSums]]
@@ -81,15 +82,15 @@ def make_train_step(
     accumulate: int,
     rules: ParameterRules = ALL_MOVE,
 ) -> TrainStep:
-    """Returns the training step.
+    """Returns the training step for a loss, optimizer and learning rate schedule.
 
-    `hparams` are traced numbers: seed (uint32), learning_rate, warmup_steps, total_steps (in
-    updates), decay_fraction (of these), batches (int32, of the whole run), weight_decay, ema_decay
-    and hyperparameters of the task.
-    `accumulate` batches make one update; the last update of a run may have fewer. If the run is
-    prolonged, its remaining batches belong to the next update. A batch whose loss or gradient is
-    not finite is skipped: it changes only the counts. Dropout depends on (seed, step) alone, so a
-    run can resume from any state. Frozen parameters have no gradient.
+    `hparams` holds traced scalars: seed (uint32), learning_rate, warmup_steps, total_steps (in
+    updates), decay_fraction (of total_steps), batches (int32, of the whole run), weight_decay,
+    ema_decay and the task's hyperparameters. Each update uses the gradients of `accumulate`
+    batches; the last update of a run may use fewer. If the run is then extended, the remaining
+    batches of that group join the next update. A batch with a nonfinite loss or gradient is
+    skipped: it changes only the counters. Dropout masks depend only on (seed, step), so a run can
+    resume from any state. No gradients are computed for frozen parameters.
     """
 
     def gradient(params: Any, step: Any, batch: Any, hparams: dict) -> tuple[Any, TokenSums]:
@@ -105,7 +106,7 @@ def make_train_step(
     def update(
         state: TrainState, gradient: Any, sums: TokenSums, hparams: dict
     ) -> tuple[TrainState, TokenSums]:
-        # XLA would compile sums, `&`, and negative operands of `//`, for each parameter.
+        # These forms compile fast: XLA would copy sums, `&` and signed `//` for each parameter.
         norm = optax.tree.norm(optimizers.stack_by_shape(gradient))
         finite = jnp.isfinite(jnp.stack([_mean_loss(sums), norm])).all()
         number = jax.lax.div(state.step, accumulate) + 1
@@ -128,7 +129,7 @@ def make_train_step(
             moved = count > optimizers.update_count(state.opt_state)
             average = jax.tree.map(lambda new, old: jnp.where(moved, new, old), averaged, average)
             ema = merge(average, frozen)
-        # A skipped batch may still complete an update with other batches.
+        # With accumulation, a skipped batch may still complete the update of earlier batches.
         kept = finite | (accumulate > 1)
         params, opt_state, ema = jax.tree.map(
             lambda new, old: jnp.where(kept, new, old),
@@ -145,27 +146,26 @@ def make_train_step(
 
 
 def _mean_loss(sums: TokenSums) -> Float[Array, ""]:
-    """Returns the mean loss per token of a batch; 0 without tokens."""
+    """Returns the mean loss per token of a batch, or 0 if the batch has no tokens."""
     return sums.loss / jnp.maximum(sums.weight, 1.0)
 
 
 def moved_average(
     average: Any, params: Any, number: Int[Array, ""], decay: float | Float[Array, ""]
 ) -> Any:
-    """Returns the exponential moving average of the parameters after each update so far.
+    """Returns the exponential moving average of the parameters over all updates so far.
 
-    The parameters after update i of t have the weight decay^(t - i), divided by the sum of all
-    weights. So the first average is the parameters after the first update, and the initial
-    parameters have no weight. (Kingma and Ba 2015, section 3, correct the bias of their averages
-    in the same way.) This is a step from the previous average towards the parameters by (1 - decay)
-    / (1 - decay^t).
+    The parameters after update i of t have weight decay^(t - i), divided by the sum of all weights.
+    So the first average equals the parameters after the first update, and the initial parameters
+    have no weight. This is the bias correction of Kingma and Ba 2015, section 3. The new average is
+    average + (params - average) * (1 - decay) / (1 - decay^t).
 
     Args:
-      average: the average after the previous update; ignored at the first.
-      number: t, from one.
+      average: the average after the previous update, which is ignored at the first update.
+      number: t, the number of updates so far, including this one.
     """
     new = 1.0 - decay
-    # For decays near one, 1 - decay^t would lose most digits in float32.
+    # For a decay near 1, computing 1 - decay^t directly would lose most digits in float32.
     rate = new / -jnp.expm1(number * jnp.log1p(-new))
 
     def move(average, param):

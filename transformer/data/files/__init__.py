@@ -1,1 +1,1 @@
-"""Text in files: formats, compression and encodings."""
+"""Data files: formats, compression and encodings."""

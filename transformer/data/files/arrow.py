@@ -1,6 +1,6 @@
-"""Parquet files, and folders of Hugging Face's `datasets`: Arrow files or shards of Parquet.
+"""Parquet files, and Hugging Face `datasets` folders of Arrow files or Parquet shards.
 
-They are read by pyarrow alone, a few rows at a time.
+The files are read with pyarrow alone, in batches of rows.
 """
 
 import contextlib
@@ -17,21 +17,21 @@ from transformer.data.files.tmx import memories
 from transformer.errors import UserError
 
 ROWS_AT_ONCE = 1024
-# Names that `datasets` gives; on the hub with a fingerprint: train-00000-of-00002-0123456789abcdef.
+# Shard names of `datasets`; the hub adds a fingerprint: train-00000-of-00002-0123456789abcdef.
 SHARD = re.compile(r"(.*?)-?(\d{5})-of-(\d{5})(?:-[0-9a-f]{16})?\.(?:parquet|arrow)")
 MAGIC_OF_FILE = b"ARROW1"  # Arrow's file format; `datasets` writes the stream format
 
 
 def is_dataset(path: Path) -> bool:
-    """Returns whether a folder holds a data set or TMX files, or a path is a prefix of shards."""
+    """Returns whether a path is a folder with a data set or TMX files, or a shard prefix."""
     return bool(_split_shards(path) or memories(path))
 
 
 def read_arrow(path: Path, fields: Fields) -> RowTable:
     """Returns the rows of a Parquet file or of a data set, numbered from one.
 
-    A field is a column, a field of a struct after a dot (`translation.en`), an element of a
-    list (`targets.0`), or the number of a column, from zero. A class label is read as its name, if
+    A field is a column name, a dotted path to a struct field (`translation.en`) or a list element
+    (`targets.0`), or a zero-based column index. A class label is converted to its class name if
     the data set has class names.
     """
     files = data_files(path)
@@ -61,12 +61,12 @@ def _arrow_rows(files: list[Path], fields: Fields) -> Rows:
 
 
 def _names_of_fields(schema: Any) -> list[str]:
-    """Returns the names of the columns; for a struct, one name per field, after a dot."""
+    """Returns the column names; a struct has one name per field, such as `translation.en`."""
     return schema.empty_table().flatten().column_names
 
 
 def _class_names(schema: Any) -> dict[str, dict[int, str]]:
-    """Returns the names of the classes, by number, of each label whose names `datasets` saved."""
+    """Returns a dict from class id to class name for each label column with saved names."""
     with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         features = {k: f for k, f in features.items() if isinstance(f, dict)}
@@ -77,7 +77,7 @@ def _class_names(schema: Any) -> dict[str, dict[int, str]]:
 
 @contextlib.contextmanager
 def _open_arrow(file: Path) -> Iterator[tuple[Any, Any]]:
-    """Yields the schema of a file and its reader."""
+    """Yields the schema and the reader of a file."""
     import pyarrow
     from pyarrow import parquet
 
@@ -99,7 +99,7 @@ def _open_arrow(file: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def _read_rows(reader: Any, columns: list[str]) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a reader as dicts of some columns."""
+    """Yields the rows of a reader as dicts with the given columns."""
     import pyarrow
 
     batches = reader
@@ -109,14 +109,14 @@ def _read_rows(reader: Any, columns: list[str]) -> Iterator[dict[str, Any]]:
     elif hasattr(reader, "get_batch"):
         batches = map(reader.get_batch, range(reader.num_record_batches))
     for batch in batches:
-        # Invalid offsets would crash the process, and text may not be UTF-8.
+        # Invalid offsets would crash the process, and text may be invalid UTF-8.
         batch.validate(full=True)
         for part in pyarrow.Table.from_batches([batch]).select(columns).to_batches(ROWS_AT_ONCE):
             yield from part.to_pylist()
 
 
 def data_files(path: Path) -> list[Path]:
-    """Returns the files of one split of a data set, in order; for any other path, only itself."""
+    """Returns the sorted files of a data set split, or [path] if the path is a file."""
     if path.is_file():
         return [path]
     if files := memories(path):
@@ -142,7 +142,7 @@ def _split_of(file: Path) -> str:
 
 
 def _split_shards(path: Path) -> list[Path]:
-    """Returns the shards in a folder, or those with a prefix in a folder, such as `data/train`."""
+    """Returns the shards in a folder, or the shards with a prefix, such as `data/train`."""
     if path.is_dir():
         kinds = (sorted(path.glob(f"*{suffix}")) for suffix in (".parquet", ".arrow"))
         return next(filter(None, kinds), [])

@@ -1,9 +1,9 @@
-r"""Rows in lines of text: TSV with verbatim cells between tabs, CSV, and JSON.
+r"""Text files with rows: TSV with verbatim cells, CSV, and JSON.
 
-Spreadsheets and pandas also quote the cells of TSV; such a file is recognised by its content.
-pyarrow's readers are not suitable. Its CSV reader ends rows at a lone '\r', accepts text after a
-closing quote, and does not report the line of a broken row; its JSON reader rejects mixed types in
-a field, such as labels `0` and `"pos"`, and rejects a whole block if one line is broken.
+Spreadsheets and pandas also write TSV with quoted cells, which is detected from the content.
+pyarrow's readers are not suitable. The CSV reader ends rows at a lone '\r', accepts text after a
+closing quote, and does not report the line of a malformed row. The JSON reader rejects mixed types
+in a field, such as labels `0` and `"pos"`, and a whole block if one line is malformed.
 """
 
 import csv
@@ -27,25 +27,25 @@ from transformer.data.files.rows import (
 from transformer.data.files.text import plain_name, read_lines
 from transformer.errors import UserError
 
-# Possible headers of the column of labels, and words in the headers of other columns.
+# Possible names of the label column, and words in the names of other columns.
 LABELS = ("label", "labels", "class", "category", "target", "sentiment", "topic", "intent")
 HEADER_WORDS = """source src target tgt trg sentence sentences text texts translation reference
 language greek""".split()  # noqa: SIM905
 REGION = re.compile(r"[-_][A-Z][A-Za-z]{1,3}$")  # region or script, as in pt_BR and zh-Hant
 SEPARATORS = ",;\t|"  # column separators of CSV, the most common first
-SAMPLE_RECORDS = 100  # number of records used to guess the separator
+SAMPLE_RECORDS = 100  # number of records used to infer the separator
 csv.field_size_limit(2**24)  # maximum characters of a cell, which may be a book
 QUOTED_CELL = re.compile(r'(?m)(?:^|\t)("(?:[^"]|"")*")(?=\t|$)')  # in TSV
-QUOTES_SHOWN = 100_000  # number of TSV lines used to look for quoted cells
-WHOLE = re.compile(r"\s*\[\s*($|[\[{])")  # start of a JSON list of rows; a row holds no lists
-Records = Iterator[tuple[int, list[str] | csv.Error]]  # with the number of their first line
+QUOTES_SHOWN = 100_000  # number of TSV lines searched for quoted cells
+WHOLE = re.compile(r"\s*\[\s*($|[\[{])")  # start of a JSON list of rows; a row contains no lists
+Records = Iterator[tuple[int, list[str] | csv.Error]]  # (first line number, cells or error)
 
 
 def read_delimited(path: Path, fields: Fields) -> RowTable:
-    """Returns the rows of a CSV file, or of a TSV file if the name does not end in `.csv`.
+    """Returns the rows of a TSV file, or of a CSV file (see `_guess_dialect`).
 
-    A quoted cell may hold line breaks. A row of CSV, or of quoted TSV, is broken if its number of
-    columns differs from the first row: an unquoted cell may contain a separator.
+    Quoted cells may contain line breaks. A row of CSV or quoted TSV is malformed if its number of
+    columns differs from that of the first row, since an unquoted cell may contain a separator.
     """
     separator, quote = _guess_dialect(path, *fields[-2:], path.stat().st_mtime_ns)
     lines = enumerate(read_lines(path), 1)
@@ -75,7 +75,7 @@ def read_delimited(path: Path, fields: Fields) -> RowTable:
 
 
 def _rows(records: Records, places: Sequence[int], width: int) -> Rows:
-    """Yields the fields of each record; a record of another width, unless it is 0, is broken."""
+    """Yields the fields of each record; unless `width` is 0, a record must have `width` cells."""
     for number, cells in records:
         if isinstance(cells, csv.Error):
             yield number, BrokenError(f"not CSV ({cells})")
@@ -90,17 +90,17 @@ def _rows(records: Records, places: Sequence[int], width: int) -> Rows:
 
 
 def _is_header(first: list[str], fields: Fields, places: Sequence[int]) -> bool:
-    """Returns whether the cells of the fields, or only of the label, are column names."""
+    """Returns whether the first row has column names for the fields, or for the label field."""
     cells = [first[place] if place < len(first) else "" for place in places]
     if "label_field" in fields.keys:
         return cells[fields.keys.index("label_field")].lower() in LABELS
-    names = [*filter(None, cells)]  # pandas leaves the header of its index empty
+    names = [*filter(None, cells)]  # pandas writes an empty header for its index
     return len({*cells}) == len(cells) and bool(names) and all(map(_names_column, names))
 
 
 def _names_column(cell: str) -> bool:
-    """Returns whether a cell has only `HEADER_WORDS` and language names or codes (ISO 639)."""
-    from iso639 import is_language  # takes a tenth of a second
+    """Returns whether a cell consists of `HEADER_WORDS` and language names or ISO 639 codes."""
+    from iso639 import is_language  # takes 0.1 s to import
 
     words = re.findall(r"[^\W\d_]+", REGION.sub("", cell))
     forms = ((word.lower() if word.isupper() else word, word.title()) for word in words)
@@ -114,11 +114,11 @@ def _is_csv(path: Path) -> bool:
 
 @functools.lru_cache
 def _guess_dialect(path: Path, separator: str, quote: str, _: int) -> tuple[str, str]:
-    """Returns the separator and the quote character of a file; '' for both if it is plain TSV.
+    """Returns the separator and the quote character of a file, or '' and '' for plain TSV.
 
-    For CSV, unless the separator is given, it is the one that gives most of the first records equal
-    numbers of columns, or else a comma. Spreadsheets write semicolons if the comma is a decimal
-    point. TSV is quoted if all quotes enclose cells, and are doubled there or enclose all commas.
+    By default, the CSV separator is the one for which most of the first records have the same
+    number of columns, or else a comma. Spreadsheets use semicolons if commas are decimal marks. TSV
+    is quoted if all quotes belong to quoted cells, which contain a doubled quote or all commas.
     """
     if _is_csv(path) or separator:
         quote = quote or '"'
@@ -133,7 +133,7 @@ def _guess_dialect(path: Path, separator: str, quote: str, _: int) -> tuple[str,
 
 
 def _count_fitting(path: Path, quote: str, separator: str) -> int:
-    """Returns the number of first records as wide as the first one, without unpaired quotes."""
+    """Counts records with as many columns as the first record and without unpaired quotes."""
     records = itertools.islice(_csv_records(path, separator, quote), SAMPLE_RECORDS)
     rows = ([] if isinstance(cells, csv.Error) else cells for _, cells in records)
     widths = [0 if any(cell.count(quote) % 2 for cell in row) else len(row) for row in rows]
@@ -141,7 +141,7 @@ def _count_fitting(path: Path, quote: str, separator: str) -> int:
 
 
 def _csv_records(path: Path, separator: str, quote: str) -> Records:
-    """Yields each record, or the error of one that is not valid CSV."""
+    """Yields each record, or an error if it is not valid CSV."""
     lines = (f"{line}\n" for line in read_lines(path))
     reader = csv.reader(lines, strict=True, delimiter=separator, quotechar=quote)
     while True:
@@ -159,10 +159,10 @@ def _csv_records(path: Path, separator: str, quote: str) -> Records:
 
 
 def read_jsonl(path: Path, fields: Fields) -> RowTable:
-    """Returns the rows of a file of JSON lines. Blank lines are not rows.
+    """Returns the rows of a JSON lines file; blank lines are skipped.
 
-    A field is a key of an object, a key or index inside it after a dot (`translation.en`,
-    `targets.0`), or the number of an element of a list, from zero.
+    A field is an object key, a dotted path to a nested value (`translation.en`, `targets.0`), or a
+    zero-based element index if rows are lists.
     """
     records = _json_records(path)
     head = [*itertools.islice(records, 1)]
@@ -172,7 +172,7 @@ def read_jsonl(path: Path, fields: Fields) -> RowTable:
 
 
 def _json_records(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yields the number and the value of each line, or of each element if the file is a list."""
+    """Yields the number and value of each line, or of each element if the file is one list."""
     lines = ((number, line) for number, line in enumerate(read_lines(path), 1) if line.strip())
     for number, line in lines:
         is_whole = number == 1 and WHOLE.match(line)

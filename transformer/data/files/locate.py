@@ -1,4 +1,4 @@
-"""Where the files of a corpus are: public corpora that can be fetched, and paths of a config."""
+"""Locations of corpus files: public corpora that can be downloaded, and config paths."""
 
 import json
 import os
@@ -17,8 +17,8 @@ from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 from transformer.files import LAUNCH
 
-PART = re.compile(r"(train|test|val|dev)(?:ing|id|idation)?(?:\..*)?")  # a file name of a split
-HIDDEN = (".", "__MACOSX")  # prefixes of names that archives and editors leave behind
+PART = re.compile(r"(train|test|val|dev)(?:ing|id|idation)?(?:\..*)?")  # the file name of a split
+HIDDEN = (".", "__MACOSX")  # prefixes of file names left by archives and editors
 NO_CLASSES = ("unsup", "unlabel")  # prefixes of folders without labels
 
 
@@ -29,14 +29,14 @@ class Download(NamedTuple):
     """A file to download.
 
     Attributes:
-      name: the file name; if it is not an archive, also the name of the file that is kept.
-      urls: alternative addresses; the first one that answers is used.
-      checksum: `sha256:` or `md5:` and hexadecimal digits; '' if none is published.
-      members: the archive members that are kept, and their new names.
-      classes: table names (label<TAB>text rows, shuffled), and the archive folders that each table
-        is made from: one folder per class, with one text per file.
-      talks: names of files of lowercased lines, and the members of an archive of TED talks that
-        they are made from. `valid.*` has every 23rd line, and `train.*` all others.
+      name: the file name; a file that is not an archive is kept under this name.
+      urls: alternative URLs; the first one that responds is used.
+      checksum: `sha256:` or `md5:` with hexadecimal digits, or '' if no checksum is published.
+      members: new file names, keyed by the archive member to keep.
+      classes: archive folders, keyed by the table (shuffled label<TAB>text rows) to build from
+        them. There is one folder per class, with one text per file.
+      talks: members of a TED talk archive, keyed by the file of lowercased lines to build from
+        them. `valid.*` has every 23rd line, and `train.*` has all other lines.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Download(NamedTuple):
 
 
 class PublicCorpus(NamedTuple):
-    """A public corpus: its total download size as text, and its keys of `config.data`."""
+    """A public corpus, with its total download size as text and its `config.data` settings."""
 
     title: str
     licence: str
@@ -81,7 +81,7 @@ CATALOGUE = _read_catalogue()
 
 
 def corpus_folder(settings: ConfigDict) -> Path:
-    """Returns the base folder of a config's files: its own one, or that of a fetched corpus."""
+    """Returns the base folder of a config's files: `data.path`, or the downloaded corpus."""
     if settings.path or not settings.fetch:
         return Path(settings.path or ".").expanduser().absolute()
     cache = Path(settings.cache_dir or "~/.cache/transformer").expanduser().absolute()
@@ -89,7 +89,7 @@ def corpus_folder(settings: ConfigDict) -> Path:
 
 
 def split_sources(settings: ConfigDict) -> dict[str, str]:
-    """Returns the file or folder name of each split, relative to the corpus folder; '' for none.
+    """Returns each split's path relative to the corpus folder, or '' for a split without a file.
 
     If the training source is a folder, the splits are its entries `train`, `test` and `validation`,
     with any suffix, unless the folder also has subfolders with other names.
@@ -111,12 +111,12 @@ def split_sources(settings: ConfigDict) -> dict[str, str]:
 
 
 def locate(settings: ConfigDict, key: str, part: str | None = None, folders: bool = False) -> Path:
-    """Returns the full path of the file or data set in `data.<key>`; raises UserError for others.
+    """Returns the full path of the file or data set given by `data.<key>`.
 
-    With `folders`, any folder is accepted.
+    Raises UserError if it does not exist. If `folders` is true, any folder is accepted.
 
-    The name may lack a compression suffix; `train` may be a prefix of shards, such as
-    `train-00000-of-00002.parquet`. A `part` replaces the name in the key.
+    The name may omit a compression suffix, and may be a shard prefix, such as `train` for
+    `train-00000-of-00002.parquet`. `part` overrides the name in the config.
     """
     name = getattr(settings, key) if part is None else part
     if not name:
@@ -139,9 +139,9 @@ def locate(settings: ConfigDict, key: str, part: str | None = None, folders: boo
 
 
 def class_files(folder: Path, endings: Collection[str]) -> tuple[list[tuple[str, Path]], str]:
-    """Returns (class, path) of each file in the class folders, sorted, and a note on other files.
+    """Returns sorted (class, path) pairs of files in class folders, and a note on other files.
 
-    A file may be in a subfolder of its class folder. All other files are counted.
+    Files may be in subfolders of their class folder. The note counts all other files.
     """
     files, others = [], []
     for entry in sorted(folder.iterdir()):

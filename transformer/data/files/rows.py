@@ -1,4 +1,4 @@
-"""Rows of a data file: the values of the requested fields, or the reason why a row is broken."""
+"""Rows of a data file: the values of the requested fields, or the error of a malformed row."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from transformer.errors import shorten
 
 
 class BrokenError(Exception):
-    """The reason why a row cannot be read; its place is its line or row number."""
+    """Raised if a row cannot be read; `place` is its line number, row number or file name."""
 
     place: int | str = 0
 
@@ -20,9 +20,9 @@ class RowTable(NamedTuple):
     """An open data file with rows.
 
     Attributes:
-      about: a phrase about its fields, for messages.
-      names: names of its fields, or numbers of its columns.
-      rows: pairs of a row's place and the values of the requested fields.
+      about: description of the fields, for messages.
+      names: field names, or column numbers.
+      rows: (place, values of the requested fields or BrokenError) for each row.
     """
 
     about: str
@@ -31,11 +31,11 @@ class RowTable(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """The fields to read from each row, by the keys of `config.data` that name them.
+    """The fields to read from each row, and the keys of `config.data` that name them.
 
-    A field is a name, or a column number, from zero. If `exact`, all lines of a table must have as
-    many columns as the first line, and blank lines are not rows. If `separator` or `quote` of a
-    table is '', it is guessed from the content.
+    A field is a name or a zero-based column index. If `exact` is true, all lines of a table must
+    have as many columns as the first line, and blank lines are skipped. If `separator` or `quote`
+    is '', it is inferred from the content.
     """
 
     keys: tuple[str, ...]
@@ -45,11 +45,11 @@ class Fields(NamedTuple):
     quote: str = ""
 
     def __str__(self) -> str:
-        """The flags that set the fields, as messages quote them."""
+        """The config keys that set the fields, formatted for messages."""
         return " and ".join(f"config.data.{key}" for key in dict.fromkeys(self.keys))
 
     def values(self, record: Any) -> tuple[Any, ...] | BrokenError:
-        """Returns the values of the fields in a dict or list; a BrokenError is passed on."""
+        """Returns the field values of a dict or list; a BrokenError is returned unchanged."""
         if isinstance(record, BrokenError):
             return record
         values = []
@@ -62,7 +62,7 @@ class Fields(NamedTuple):
 
 
 def _value(record: Any, name: str) -> Any:
-    """Returns a field of a dict or list; a dot precedes the key or index of a field within it."""
+    """Returns a field of a dict or list; `name` may be a dotted path of keys and indices."""
     if isinstance(record, dict) and name in record:
         return record[name]
     first, _, rest = name.partition(".")
@@ -71,7 +71,7 @@ def _value(record: Any, name: str) -> Any:
 
 
 def names_of(record: Any) -> list[str]:
-    """Returns the names of the fields in a dict or list; those within a dict follow a dot."""
+    """Returns the keys of a dict, with dotted paths for nested dicts, or the indices of a list."""
     if isinstance(record, list):
         return [*map(str, range(len(record)))]
     inner = ((key, value if isinstance(value, dict) else ("",)) for key, value in record.items())
@@ -79,17 +79,17 @@ def names_of(record: Any) -> list[str]:
 
 
 def missing(name: str, names: Iterable[str]) -> str:
-    """Returns why a row without a field is broken, with the names of the fields that it has."""
+    """Returns the error text for a missing field, with the names of the fields that exist."""
     return f"no field {shorten(name)!r}; its fields are {listed(map(repr, names))}"
 
 
 def listed(names: Iterable[str]) -> str:
-    """Returns names as a message quotes them."""
+    """Joins names for a message, and shortens long names and lists."""
     return shorten(", ".join(shorten(name, 40) for name in names) or "none")
 
 
 def text_value(value: Any, name: str = "text") -> str:
-    """Returns a value if it is a text; otherwise raises BrokenError with the field's name."""
+    """Returns a value if it is a valid string; otherwise raises BrokenError."""
     if not isinstance(value, str):
         raise BrokenError(f"the {name} is not a string but {json.dumps(value, default=str)[:40]}")
     try:

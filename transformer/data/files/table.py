@@ -1,4 +1,4 @@
-"""Items such as sentence pairs from a data file in any row format; or pairs from two files."""
+"""Iterables over items, such as sentence pairs, in a data file with rows or in two text files."""
 
 import dataclasses
 import itertools
@@ -27,13 +27,13 @@ from transformer.errors import UserError, shorten
 Item = TypeVar("Item")
 DATASET = "folder"  # a folder of Hugging Face's `datasets`
 CLASSES = "folder of each class"
-TEXTS = ("", ".txt", ".text", ".md")  # suffixes of text files in folders of classes
-ROWS_SHOWN, CUT = 1000, 80  # rows to check for sentences; characters of each value
+TEXTS = ("", ".txt", ".text", ".md")  # suffixes of text files in class folders
+ROWS_SHOWN, CUT = 1000, 80  # rows to check for sentences; characters per value
 NO_SENTENCE = re.compile(r"[\W\d_]*")  # a value without letters
 
 
 def read_folders(path: Path, fields: Fields) -> RowTable:
-    """Returns the text of each file below a class folder, and the name of the class folder."""
+    """Returns the text of each file in a class folder, with the folder name as its label."""
     texts, left_out = class_files(path, TEXTS)
     if not texts:
         raise UserError(
@@ -70,9 +70,9 @@ ROWS_ALONE = FORMATS.keys() - {".tsv", ".csv"}  # formats whose lines are never 
 
 
 def format_of(path: Path, any_text: bool = False) -> str:
-    """Returns the key of `FORMATS` for a file; for other formats, its suffix or ''.
+    """Returns the key of `FORMATS` for a path, or the file suffix if the format is not a key.
 
-    The suffix counts first, ignoring that of a compression, and then the first bytes.
+    The suffix is checked first, ignoring a compression suffix, and then the first bytes.
 
     Args:
       any_text: see `content_of`.
@@ -87,14 +87,14 @@ def format_of(path: Path, any_text: bool = False) -> str:
 
 
 class TableFile(Generic[Item]):
-    """The items of a data file, which each iteration reads from the start.
+    """The items of a data file; each iteration reads the file from the start.
 
-    The format is TSV unless name or content show another one. A broken row is an error, unless
-    `config.data.skip_broken` is set.
+    The format is TSV unless the name or content indicates another format. A malformed row is an
+    error unless `config.data.skip_broken` is set.
 
     Args:
       keys: the keys of `config.data` that name the fields.
-      make: makes an item from the values; raises BrokenError if they are not valid.
+      make: function that makes an item from the values; raises BrokenError for invalid values.
       exact: see `Fields`.
       several: the key that may name several fields, separated by commas.
     """
@@ -132,11 +132,11 @@ class TableFile(Generic[Item]):
                 )
 
     def open(self, fields: Fields | None = None) -> RowTable:
-        """Returns the rows with the values of some fields, by default its own fields."""
+        """Opens the file to read the given fields, which are `self.fields` by default."""
         return self._read(self.source, fields or self.fields)
 
     def records(self) -> Iterator[Item | BrokenError]:
-        """Yields the item of each row, or the error of a broken row."""
+        """Yields the item of each row, or the error of a malformed row."""
         for place, values in self.open().rows:
             try:
                 if isinstance(values, BrokenError):
@@ -147,7 +147,7 @@ class TableFile(Generic[Item]):
             yield item
 
     def describe_columns(self) -> Iterator[str]:
-        """Yields a line about the columns that are read, and one if some have no sentences."""
+        """Yields a log line about the columns, and a warning for each column without sentences."""
         about = self.open().about
         reads = f"reads {listed(self.fields.names)} as {self.fields}; " * (self.unit != "file")
         yield f"{self.source}: {reads}{about}"
@@ -161,7 +161,7 @@ class TableFile(Generic[Item]):
 
 
 def describe_rows(files: Iterable[object]) -> list[str]:
-    """Returns lines about the columns of each table, and about broken rows that are skipped."""
+    """Returns log lines about the columns of each table, and about skipped malformed rows."""
     lines = []
     for file in files:
         if isinstance(file, TableFile):
@@ -177,7 +177,7 @@ def describe_rows(files: Iterable[object]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class TwoFiles:
-    """Pairs of line n of two files, which each iteration reads from the start."""
+    """Sentence pairs from two parallel files; each iteration reads the files from the start."""
 
     source: Path
     target: Path
@@ -196,7 +196,7 @@ class TwoFiles:
 
 
 def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair]:
-    """Returns the text of a split, from two files, or from one table if it has no target file."""
+    """Returns the pairs of a split, from two files, or from a table if no target file is set."""
     source, target = f"{split}_source", f"{split}_target"
     path = locate(settings, source)
     if not getattr(settings, target):
@@ -211,7 +211,7 @@ def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair
 
 
 def pair_table(path: Path, settings: ConfigDict) -> TableFile[Pair]:
-    """Returns the pairs in the rows of one file; `settings` is `config.data`, with the fields."""
+    """Returns the pairs in the rows of one file, given `config.data`."""
     return TableFile(path, settings, ("source_field", "target_field"), _pair_of_row)
 
 

@@ -1,7 +1,7 @@
-"""The lines of text files, plain or compressed, and their encoding.
+"""Reading lines of plain or compressed text files, and checking their encoding.
 
-Compression is recognised by a file's first bytes, whatever its name, and so are files without
-lines of text, such as office documents: `unread.toml` lists these.
+Compression is detected from the first bytes of a file, regardless of its name. Files that are not
+text, such as office documents, are detected in the same way; `unread.toml` lists their formats.
 """
 
 import codecs
@@ -22,7 +22,7 @@ from transformer.errors import UserError, one_line
 
 HEAD_BYTES = 8192  # number of bytes that identify a format or an encoding
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
-CONTENTS = {  # of data files with rows
+CONTENTS = {  # first bytes of data files with rows
     ".parquet": re.compile(rb"PAR1"),
     ".arrow": re.compile(rb"ARROW1"),
     ".tmx": re.compile(rb"(?s)[^\w<]*(<.*)?<\0?t\0?m\0?x\b"),
@@ -33,19 +33,19 @@ SUFFIXES = (".gz", ".xz", ".zst")
 
 
 def compression_of(head: bytes) -> str:
-    """Returns the compression of a file by its first bytes, a value of `MAGIC`; '' for none."""
+    """Returns the compression format (a value of `MAGIC`) of a file, or '' if it has none."""
     return next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), "")
 
 
 def plain_name(name: str) -> str:
-    """Returns a file name in lower case, without a compression suffix."""
+    """Returns a file name in lower case and without a compression suffix."""
     name = name.lower()
     return next((name.removesuffix(end) for end in SUFFIXES if name.endswith(end)), name)
 
 
 @contextlib.contextmanager
 def open_unpacked(path: Path) -> Iterator[Any]:
-    """Yields a file as a stream of bytes, decompressed while it is read."""
+    """Yields a file as a byte stream, decompressed while reading."""
     kind = ""
     try:
         with open(path, "rb") as file:
@@ -57,7 +57,7 @@ def open_unpacked(path: Path) -> Iterator[Any]:
 
 
 def unreadable(path: Path, kind: str, error: Exception) -> UserError:
-    """Returns the error for a file that cannot be opened, or is not valid for its kind."""
+    """Returns the error for a file that cannot be opened, or is invalid for its format."""
     if isinstance(error, OSError) and error.errno is not None:
         return UserError(f"{path} cannot be read ({error.strerror}): check the file")
     what = f"a damaged or incomplete {kind} file ({one_line(str(error))})"
@@ -65,7 +65,7 @@ def unreadable(path: Path, kind: str, error: Exception) -> UserError:
 
 
 def _open_zstd(file: Any) -> io.BufferedReader:
-    import pyarrow  # takes a quarter of a second
+    import pyarrow  # takes 0.25 s to import
 
     return io.BufferedReader(pyarrow.CompressedInputStream(file, "zstd"))
 
@@ -80,16 +80,16 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
 
 @functools.cache
 def _other_content() -> list[tuple[re.Pattern[str], str, str]]:
-    """Returns the formats that are not read as text: start pattern, name and suggested fix."""
+    """Returns (pattern of the first bytes, name, suggested fix) for each unsupported format."""
     table = tomllib.loads(Path(__file__).with_name("unread.toml").read_text("utf-8"))["document"]
     return [(re.compile(d["content"], re.M | re.S), d["name"], d["fix"]) for d in table]
 
 
 def content_of(head: bytes, name: Path | str, any_text: bool = False) -> str:
-    """Returns the format of a file by its first bytes, from `CONTENTS` or `MAGIC`; '' for text.
+    """Infers a file's format in `CONTENTS` or `MAGIC` from the first bytes; returns '' for text.
 
     Raises UserError for documents, with advice on how to get plain text or a table. With
-    `any_text`, documents that are text themselves, such as programs, are accepted.
+    `any_text`, documents that are plain text, such as source code, are accepted.
     """
     text = BREAKS.sub("\n", head.decode("latin-1").lstrip(SKIPPED))
     for pattern, what, fix in () if any_text and b"\0" not in head else _other_content():
@@ -101,10 +101,10 @@ def content_of(head: bytes, name: Path | str, any_text: bool = False) -> str:
 
 
 def read_lines(path: Path, any_text: bool = False) -> Iterator[str]:
-    r"""Yields the lines of a UTF-8 file, plain or compressed, whatever its name.
+    r"""Yields the lines of a plain or compressed UTF-8 file, regardless of its name.
 
-    A line ends at '\n' or '\r\n' and nowhere else: other separators of `str.splitlines`, such as
-    U+2028, occur inside sentences of real corpora and would shift all lines after them.
+    A line ends only at '\n' or '\r\n': other separators of `str.splitlines`, such as U+2028, occur
+    inside sentences of real corpora and would shift all following lines.
     """
     with open_unpacked(path) as file:
         content_of(file.peek(HEAD_BYTES)[:HEAD_BYTES], path, any_text)
@@ -113,7 +113,7 @@ def read_lines(path: Path, any_text: bool = False) -> Iterator[str]:
 
 
 def decode_line(line: bytes, name: Path | str, number: int) -> str:
-    """Returns a line of UTF-8 text, including its end; line 1 may have a byte order mark."""
+    """Decodes a line of UTF-8 text, including its end; line 1 may have a byte order mark."""
     is_wide = b"\0" in line or line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     what, encoding, more = "the text", "UTF-16", ""
     if number > 1 or not is_wide:  # English text in UTF-16 is valid UTF-8
@@ -121,7 +121,7 @@ def decode_line(line: bytes, name: Path | str, number: int) -> str:
             return line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             what = f"byte 0x{line[error.start]:02X}"
-    if not is_wide:  # a wrong guess would go unnoticed
+    if not is_wide:  # only a suggestion, since a wrong guess would go unnoticed
         encoding = "WINDOWS-1252"
         more = ", if it is Western European; `iconv -l` lists others, such as WINDOWS-1251"
     fix = f"convert the file, for example with `iconv -f {encoding} -t UTF-8`{more}"

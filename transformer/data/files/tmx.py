@@ -1,7 +1,7 @@
-"""Translation memories (TMX): the segments of two languages, streamed.
+"""Translation memories (TMX), streamed as segments in two languages.
 
-Only the file itself is read, and no entities are expanded except the five of XML, since a file may
-come from an untrusted source.
+Only the file itself is read, and only the five predefined XML entities are expanded, since a file
+may come from an untrusted source.
 
 Source: TMX 1.4b Specification, https://www.gala-global.org/tmx-14b
 """
@@ -15,7 +15,7 @@ from transformer.data.files.text import open_unpacked, plain_name
 from transformer.errors import UserError, one_line
 
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-# Matches the text of a segment, without inline elements that hold document codes.
+# Matches the text of a segment, without inline elements that contain formatting codes.
 TEXT = ".//text()[not(ancestor::*[contains(' bpt ept it ph ut ', concat(' ', local-name(), ' '))])]"
 
 
@@ -26,9 +26,9 @@ def memories(path: Path) -> list[Path]:
 
 
 def read_tmx(path: Path, fields: Fields) -> RowTable:
-    """Returns the segments of each translation unit in the languages that the fields name.
+    """Returns the segments of each translation unit in the languages given by `fields`.
 
-    The language `en` also matches a segment in `en-US`, if there is none in `en`; case is ignored.
+    The language `en` also matches a segment in `en-US` if no segment is in `en`. Case is ignored.
     """
     files = memories(path) or [path]
     _, first = next(_translation_units(files[0]), (0, {}))
@@ -50,9 +50,9 @@ def _plain_tag(language: str) -> str:
 
 
 def _translation_units(path: Path) -> Iterator[tuple[int, dict[str, str] | BrokenError]]:
-    """Yields the line of each translation unit, and its segments by language.
+    """Yields the line number of each translation unit, and its segments, keyed by language.
 
-    A segment in `en-us` is also that of `en`, unless the unit has one in `en`.
+    A segment in `en-us` is also used for `en`, unless the unit has a segment in `en`.
     """
     from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 

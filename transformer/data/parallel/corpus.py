@@ -1,4 +1,4 @@
-"""From sentence pairs to tokens: cleaning, tokenizers, encoding, and sampled segmentations."""
+"""Preparation of parallel corpora: cleaning, tokenizers, encoding, and sampled segmentations."""
 
 import collections
 import dataclasses
@@ -42,25 +42,25 @@ from transformer.data.tokenizer.draws import make_random, strengths_of
 ENCODE_AT_ONCE = 20_000  # pairs
 SIDES = ("source", "target")
 TOKEN_LIMITS = ("too_many_tokens", "token_ratio")  # fields of `CleaningReport`
-# Number of planned draws of each pair, made when it is encoded. Epochs use them in turn to choose
-# the bucket of the pair. The lengths of modified pairs vary more than those of segmentations.
+# Number of precomputed samples per pair, which the epochs use in turn to choose the bucket of the
+# pair. Modification changes the length of a pair more than segmentation does.
 PLANNED_SEGMENTATIONS, PLANNED_MODIFICATIONS = 2, 4
-TRIES = 4  # draws of a pair that may reach a length of its bucket before the planned draw is used
+TRIES = 4  # attempts to sample a pair that fits its bucket, before the precomputed sample is used
 
 
 @dataclasses.dataclass(frozen=True)
 class PairSampler:
-    """Draws a modification of each training pair and a segmentation of each side.
+    """Samples a modification of each training pair and a segmentation of each side.
 
-    Draws depend only on their random generator and the texts, not on the process or thread.
+    Samples depend only on the random generator and the texts, not on the process or thread.
 
     Attributes:
       texts: canonical texts of source and target.
       tokens: the deterministic segmentation of each side.
-      strengths: strength of sampling for each side, see `strength_of`; 0 for none.
-      max_tokens: maximum length of a drawn side, with its end token. A pair that gets longer, or
-        gets unknown tokens from a modifier, stays unmodified.
-      drawn: lengths of both sides in the planned draws of each pair, in tokens.
+      strengths: sampling strength for each side (see `strength_of`), or 0 for no sampling.
+      max_tokens: maximum length of a sampled side, including the end token. If a sample is longer,
+        or has unknown tokens from a modifier, the original tokens are used.
+      drawn: number of tokens on both sides of the precomputed samples of each pair.
     """
 
     texts: tuple[TextStore, TextStore]
@@ -74,9 +74,9 @@ class PairSampler:
     def draw(
         self, numbers: Sequence[int], key: tuple[int, int], epoch: int, lengths: range
     ) -> list[Sequence[Ids]]:
-        """Returns both sides of each pair as tokens; the longer side has one of these lengths.
+        """Samples the token ids of each pair so that the longer side's length is in `lengths`.
 
-        If `TRIES` draws, a function of `key`, miss these lengths, the epoch's planned draw is used.
+        `key` seeds the samples. If `TRIES` attempts fail, the epoch's precomputed sample is used.
         """
         random, planned = make_random(*key), epoch % self.planned_draws
 
@@ -91,11 +91,11 @@ class PairSampler:
 
     @property
     def planned_draws(self) -> int:
-        """Number of planned draws of each pair."""
+        """Number of precomputed samples per pair."""
         return PLANNED_MODIFICATIONS if self.augmentation.fractions else PLANNED_SEGMENTATIONS
 
     def plan(self) -> Int[np.ndarray, "2 draws pairs"]:
-        """Returns `drawn`."""
+        """Computes the lengths of the precomputed samples, which `drawn` stores."""
         drawn = np.zeros((2, self.planned_draws, len(self.tokens[0])), np.int32)
         for number, i in itertools.product(range(drawn.shape[2]), range(drawn.shape[1])):
             ids = self._draw(number, make_random("pair", number, i))
@@ -103,7 +103,7 @@ class PairSampler:
         return drawn
 
     def _draw(self, number: int, random: Random) -> Sequence[Ids]:
-        """Returns the tokens of both sides of a pair."""
+        """Samples the token ids of both sides of a pair."""
         numbers = range(number, min(number + MAX_PAIRS, len(self.tokens[0])))
         pair = self.augmentation.draw(
             lambda: [Pair(self.texts[0][i], self.texts[1][i]) for i in numbers], random
@@ -126,13 +126,13 @@ class PairSampler:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Corpus(Encoded):
-    """Training text, cleaned and encoded, with its tokenizers and the report of cleaning.
+    """Cleaned and encoded training data, with tokenizers and cleaning reports.
 
     Attributes:
-      reports: one report per corpus; the pairs of the corpora are concatenated.
-      held_out: the reports on the other splits.
-      hashes: undirected hashes of the pairs, before token limits drop some of them.
-      sampler: draws modifications and segmentations; None if pairs never vary.
+      reports: one cleaning report per corpus, in the order in which the corpora are concatenated.
+      held_out: a report for each held-out split.
+      hashes: hashes (see `undirected`) of all pairs, even if token limits drop them.
+      sampler: samples modifications and segmentations, or None if the pairs are fixed.
     """
 
     source_tokenizer: Tokenizer
@@ -154,13 +154,13 @@ class Corpus(Encoded):
 
     @property
     def report(self) -> CleaningReport:
-        """The report on all corpora together."""
+        """The combined report on all corpora."""
         counts = (collections.Counter(report.counts) for report in self.reports)
         return CleaningReport(sum(counts, collections.Counter()))
 
 
 def tokenizer_names(joint: bool) -> tuple[str, ...]:
-    """Returns the file names of a run's tokenizers, the source's first."""
+    """Returns the file names of a run's tokenizers, source first."""
     return (TOKENIZER,) if joint else ("tokenizer.source.model", "tokenizer.target.model")
 
 
@@ -173,7 +173,7 @@ def prepare_corpus(
     initial: Path | None = None,
     earlier: Hashes | None = None,
 ) -> Corpus:
-    """Returns one corpus, see `read_training_pairs` and `encode_corpora`."""
+    """Prepares a single corpus; see `read_training_pairs` and `encode_corpora`."""
     text = read_training_pairs(pairs, data, held_out or {}, earlier)
     return encode_corpora([text], data, settings, folder, initial=initial)
 
@@ -186,12 +186,12 @@ def encode_corpora(
     symbols: Sequence[str] = (),
     initial: Path | None = None,
 ) -> Corpus:
-    """Returns the training pairs of one or several corpora as tokens, concatenated.
+    """Encodes and concatenates the training pairs of one or more corpora.
 
     Args:
-      folder: a run's folder; its tokenizers are used if they were trained on this text.
-      symbols: strings of sources that are always one token.
-      initial: folder of the run whose tokenizers are kept or extended, if any.
+      folder: a run's folder with tokenizers, which are used if they were trained on this data.
+      symbols: source strings that are always one token.
+      initial: folder of an earlier run whose tokenizers are kept or extended, or None.
     """
     joined = map("".join, zip(*(corpus.fingerprints for corpus in corpora), strict=True))
     fingerprints = [hashlib.sha256(each.encode()).hexdigest() for each in joined]
@@ -244,7 +244,7 @@ def _pair_tokenizers(
     symbols: Sequence[str],
     initial: Path | None,
 ) -> list[Tokenizer]:
-    """Returns the tokenizers of source and target, see `encode_corpora`."""
+    """Returns the source and target tokenizers; see `encode_corpora`."""
     pairs = Restartable(lambda: itertools.chain(*(corpus.cleaned for corpus in corpora)))
     count = sum(corpus.report.kept for corpus in corpora)
     words = functools.cache(lambda: augmentation.words.learn(pairs))
@@ -280,7 +280,7 @@ def _parallel_parts(
     limits: Sequence[tuple[int, float]],
     tokenizers: Sequence[Tokenizer],
 ) -> Iterator[EncodedPart]:
-    """Yields each corpus's pairs within its limits; counts the others by corpus and reason."""
+    """Yields encoded pairs within the token limits of their corpus, and counts of dropped pairs."""
     read = functools.partial(read_pair, words=tokenizers[0].words, training=True)
     for number, (corpus, (max_tokens, max_ratio)) in enumerate(zip(corpora, limits, strict=True)):
         for chunk in batched(map(read, corpus.cleaned), ENCODE_AT_ONCE):
@@ -310,7 +310,7 @@ def _make_sampler(
     max_tokens: int,
     data: ConfigDict,
 ) -> PairSampler:
-    """Returns the sampler of an encoded corpus, whose planned draws are cached."""
+    """Returns the sampler for an encoded corpus; the lengths of precomputed samples are cached."""
     sampler = PairSampler(
         (encoded.text("source"), encoded.text("target")),
         (encoded.side("source"), encoded.side("target")),

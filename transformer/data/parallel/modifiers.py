@@ -1,4 +1,4 @@
-"""Modifications of training pairs, to make a translator robust to input unlike its training text.
+"""Data augmentation of training pairs, for translation models that are robust to unusual input.
 
 Source: OpusTrainer, Bogoychev et al. 2023.
 """
@@ -20,22 +20,22 @@ from transformer.data.tokenizer.draws import KEYS
 from transformer.data.words import Words, set_case
 from transformer.errors import UserError
 
-MODIFIER_RULE = "modifiers 7"  # in cache keys: change the number if draws change
-TYPO_RATE = 0.1  # fraction of a source's words with a typing error
-CARELESS = 0.5  # fraction of sources with typing errors that lack accents or capitals instead
-ACCENTS = 200  # the lowest combining class of marks that people omit; vowel signs have lower ones
-ALONE, ALIGNED = 0.15, 0.7  # probabilities that a copied string replaces the text, or a word
+MODIFIER_RULE = "modifiers 7"  # in cache keys: change the number if samples change
+TYPO_RATE = 0.1  # fraction of source words with a typing error
+CARELESS = 0.5  # probability of removing accents or capitals instead of adding typing errors
+ACCENTS = 200  # minimum combining class of marks that people omit; vowel signs have lower classes
+ALONE, ALIGNED = 0.15, 0.7  # probabilities that a copied string replaces the whole text, or a word
 LONG_WORD = 4  # minimum letters of a word for a typing error
 FINAL = regex.compile(r"[\s.!?…。！？।۔؟։]+$")
 INVERTED_MARK = regex.compile("^[¿¡](?!.*[¿¡])")
-# Parts of syllables, separated by blanks, and accented letters that may replace a letter.
+# Syllable parts, separated by spaces, and accented letters that may replace a letter.
 ONSETS = "    b c d f g h j k l m n p r s t v w x y z br ch dr gr kr mc ng pr qu sh st th tr ł ñ ç"
 VOWELS = "a e i o u a e i o u y ai ei ou á é í ó ú ã ö ü å ı"
 CODAS = "  n r s l m ck nd z"
 LATIN = [*range(0xC0, 0x17F), *range(0x1EA0, 0x1EFA)]
-ACCENTED = 0.2  # probability that a letter of a name is replaced by one of them
-# Templates for a copied string if no word of both sides marks its place: {0} is the string, {1} the
-# text, and {2} its final punctuation.
+ACCENTED = 0.2  # probability that a letter of a name is replaced by an accented letter
+# Templates for a copied string that replaces no word: {0} is the string, {1} the text, and {2} the
+# final punctuation of the text.
 FRAMES = ("{0}: {1}{2}", "{0} {1}{2}", "{0} - {1}{2}", "{1} {0}{2}", "{1}{2} {0}", "{1} ({0}){2}")
 
 Make = Callable[[Random], str]
@@ -43,7 +43,7 @@ Modifier = Callable[[Sequence[Pair], Random, Words], Pair | None]
 
 
 def in_case(case: str) -> Modifier:
-    """Returns a modifier that writes both sides in a case, see `set_case`."""
+    """Returns a modifier that converts both sides to a case; see `set_case`."""
     return lambda pairs, _, words: Pair(
         set_case(pairs[0].source, case, words), set_case(pairs[0].target, case, words, 1)
     )
@@ -56,11 +56,11 @@ def typos(
     rate: float = TYPO_RATE,
     careless: float = CARELESS,
 ) -> Pair:
-    """Returns the pair with a source that has typing errors, or lacks accents or capitals.
+    """Adds typing errors to the source of a pair, or removes accents or capitals from the source.
 
     Args:
-      rate: probability that a word has an error; at least one word has one.
-      careless: probability that the source has no accents or capitals instead.
+      rate: probability that a word has an error; at least one word has an error.
+      careless: probability that accents or capitals are removed instead.
     """
     source, case = pairs[0].source, random.choice(("", "small", "sentence"))
     plain = set_case(source, case, words) if case else _without_accents(source)
@@ -74,13 +74,13 @@ def typos(
 
 
 def punctuation(pairs: Sequence[Pair], *_: object) -> Pair | None:
-    """Returns the pair without final punctuation; None if a side has none, or nothing else."""
+    """Removes final punctuation; returns None if a side has no final punctuation or no text."""
     plain = _modify_both(pairs[0], lambda text: INVERTED_MARK.sub("", FINAL.sub("", text)))
     return None if {*plain[:2]} & {*pairs[0][:2], ""} else plain
 
 
 def joined(pairs: Sequence[Pair], random: Random, *_: object) -> Pair | None:
-    """Returns the pair joined with the next one or two on one line; None if there is no next."""
+    """Joins the pair with the next one or two pairs; returns None if there is no next pair."""
     parts = pairs[: random.choice((2, 2, 3))]
     source = functools.reduce(join_texts, [pair.source for pair in parts])
     target = functools.reduce(join_texts, [pair.target for pair in parts])
@@ -88,10 +88,10 @@ def joined(pairs: Sequence[Pair], random: Random, *_: object) -> Pair | None:
 
 
 def copied(pairs: Sequence[Pair], random: Random, words: Words, make: Make | None = None) -> Pair:
-    """Returns the pair with a string that is the same on both sides.
+    """Adds the same string to both sides of a pair.
 
     The string replaces a number or a name that occurs once on both sides, or is put next to the
-    text. `make` draws it; by default it is a name, a number or a placeholder of the model.
+    text. `make` generates the string: by default, a name, a number or a placeholder of the model.
     """
     source, target = pairs[0].source, pairs[0].target
     shared = [
@@ -133,7 +133,7 @@ MAX_PAIRS = 3  # maximum number of pairs that a modifier reads
 
 
 def draw_name(random: Random) -> str:
-    """Returns one or two words that look like names but rarely are."""
+    """Generates one or two words that look like names but rarely are real names."""
 
     def word() -> str:
         parts = (ONSETS, VOWELS) * random.choice((2, 2, 3)) + (CODAS,)
@@ -146,19 +146,19 @@ def draw_name(random: Random) -> str:
 
 
 def draw_number(random: Random) -> str:
-    """Returns a number of two to five digits."""
+    """Generates a number of two to five digits."""
     return str(random.randrange(10, 10 ** random.randrange(2, 6)))
 
 
 def draw_string(random: Random, words: Words) -> str:
-    """Returns a name, a number or a placeholder of the model."""
+    """Generates a name, a number or a placeholder of the model."""
     strings = draw_name(random), draw_name(random), draw_number(random)
     names = [name for name in NAMES if name in words.symbols]
     return random.choice((*strings, random.choice(names)) if names else strings)
 
 
 def _misspell(word: str, random: Random) -> str:
-    """Returns a word with two letters swapped, or one omitted, doubled or replaced by another."""
+    """Swaps two letters of a word, or omits, doubles or replaces one letter."""
     place = random.randrange(len(word) - 1)
     a, b = word[place], word[place + 1]
     edits = [edit for edit in (b + a, b, a + a + b, random.choice(word) + b) if edit != a + b]
@@ -172,19 +172,19 @@ def _without_accents(text: str) -> str:
 
 
 class Augmentation(NamedTuple):
-    """Modifies a fraction of the training pairs with each modifier, see `modify`."""
+    """Applies each modifier to a fraction of the training pairs; see `modify`."""
 
     fractions: Mapping[str, float]
     words: Words
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The values that draws depend on; empty without modifiers."""
+        """The values that the samples depend on, or () if there are no modifiers."""
         rule = MODIFIER_RULE, *self.words.languages
         return (*rule, *self.fractions.items()) if self.fractions else ()
 
     def draw(self, pairs: Callable[[], Sequence[Pair]], random: Random) -> Pair | None:
-        """Returns the first pair after a modifier that is drawn; None if it stays unchanged."""
+        """Applies a random modifier to the first pair; returns None if the pair is unchanged."""
         level = random.random()
         for name, fraction in self.fractions.items():
             level -= fraction
@@ -196,37 +196,37 @@ class Augmentation(NamedTuple):
 
 
 def modify(modifier: Modifier, pairs: Sequence[Pair], random: Random, words: Words) -> Pair:
-    """Returns the first pair after a modifier; the pair itself if the modifier cannot change it.
+    """Applies a modifier to the first pair; returns the original pair if there is no change.
 
-    Symbols do not change; those at the start of a source, such as tags, stay there.
+    Symbols are not modified. Symbols at the start of a source sentence, such as tags, stay there.
     """
     texts = [_after_tags(pair.source, words) for pair in pairs]
     tags = [pair.source.removesuffix(text) for pair, text in zip(pairs, texts, strict=True)]
     both = zip(pairs, texts, tags, strict=True)
     same = [pair._replace(source=text) for pair, text, tag in both if tag == tags[0]]
     changed = modifier(same, random, words)
-    if changed is None or changed.source == same[0].source:  # ambiguous for training
+    if changed is None or changed.source == same[0].source:  # another target would be ambiguous
         return pairs[0]
     return _modify_both(changed._replace(source=tags[0] + changed.source), canonicalize)
 
 
 def _after_tags(text: str, words: Words) -> str:
-    """Returns a source without its initial symbols, if there is text after them."""
+    """Removes the symbols at the start of a source sentence, if they are followed by text."""
     ends = (len(symbol) for symbol in words.symbols if text.startswith(symbol))
     rest = text[max(ends, default=0) :].lstrip()
     return _after_tags(rest, words) if rest and len(rest) < len(text) else rest or text
 
 
 def augmentation_of(data: ConfigDict, symbols: Sequence[str] = ()) -> Augmentation:
-    """Returns the augmentation that `config.data` describes."""
+    """Returns the augmentation configured in `config.data`."""
     fractions = {name: part for name in AUGMENTED if (part := data[f"augment_{name}"])}
     return Augmentation(fractions, Words(languages=languages_of(data), symbols=tuple(symbols)))
 
 
 def check_augmentation(data: ConfigDict, tokenizer: ConfigDict, unpaired: str) -> None:
-    """Raises UserError if the `data.augment_*` sum exceeds 1, or a task has no pairs to change.
+    """Raises UserError if the `data.augment_*` sum exceeds 1, or if a task cannot use these keys.
 
-    `unpaired` names a task without pairs; '' for others.
+    `unpaired` is the name of the task if it has no sentence pairs, and '' otherwise.
     """
     keys = {f"data.augment_{name}": data[f"augment_{name}"] for name in AUGMENTED}
     if (total := sum(keys.values())) > 1 + 1e-9:

@@ -1,7 +1,7 @@
-"""Sources of sentence pairs: generated, read from text files, or from TensorFlow Datasets.
+"""Sources of sentence pairs: generated pairs, text files, and TensorFlow Datasets.
 
 Every source returns the splits 'train', 'validation' and 'test' as iterables of pairs that can be
-read repeatedly. Errors in files or names are raised when they are opened, before training.
+read repeatedly. Errors in files or names are raised when a source is opened, before training.
 """
 
 import functools
@@ -31,7 +31,7 @@ from transformer.data.synthetic import grammar
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
 
-WORTH_KEEPING = 4 * 2**20  # minimum bytes; smaller text, even compressed, is read again in seconds
+WORTH_KEEPING = 4 * 2**20  # minimum bytes to cache: smaller files, even compressed, read in seconds
 
 Texts = Mapping[str, TwoFiles | TableFile[Pair]]
 Splits = Mapping[str, Iterable[Pair]]
@@ -39,11 +39,11 @@ logger = logging.getLogger(__name__)
 
 
 def open_source(settings: ConfigDict, earlier: Hashes | None = None) -> Splits:
-    """Returns the pairs of each split of the corpus that `config.data` describes.
+    """Returns the pairs in each split of the corpus configured in `config.data`.
 
-    With `length_generalization_size` there is a split "length_generalization" to score beyond the
-    training length: for `copy` and `reverse`, sequences twice as long as the longest in training;
-    for other sources, pairs of consecutive test pairs joined. For `earlier` see `open_files`.
+    If `length_generalization_size` is not 0, the split "length_generalization" has longer inputs.
+    Sequences of `copy` and `reverse` are twice as long as the longest training sequence; for other
+    sources, every two consecutive test pairs are joined. For `earlier`, see `open_files`.
     """
     splits = choose_source(settings, REGISTRY)(settings, earlier)
     size = settings.length_generalization_size
@@ -65,25 +65,25 @@ def _generate_pairs(
     _: Hashes | None,
     makes_longer: bool = False,
 ) -> Splits:
-    """Returns a synthetic corpus, with a generated "length_generalization" if `makes_longer`."""
+    """Returns a synthetic corpus; `makes_longer` enables the split "length_generalization"."""
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
     if makes_longer and settings.length_generalization_size:
         sizes["length_generalization"] = settings.length_generalization_size
     return make(settings.seed, sizes)
 
 
-# -- files: for large ones, the cache keeps the numbers of the held-out and the clean pairs, so that
-# a second start does not read the files for them. No offset in a file is stored: files in any
-# format, compressed or not, are read in order.
+# -- files: for large files, the cache stores the indices of held-out and clean pairs, so that a
+# restart does not recompute them. No file offsets are stored: files in any format, compressed or
+# not, are read sequentially.
 
 
 def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str, Iterable[Pair]]:
-    """Returns the pairs of the files that `config.data` names, with clean training pairs.
+    """Returns the pairs in the configured files, after cleaning the training pairs.
 
-    A validation or test set without a file is held out of the training text, see `choose`: only
-    pairs that satisfy the cleaning rules are held out, so that each set has its size, and none of
-    them stays in the training text as a duplicate. No pair is held out if its source occurs in the
-    pairs that `earlier` runs were trained on. All text is read here, so that errors come early.
+    A validation or test set without a file is held out of the training data (see `choose`). Only
+    pairs that satisfy the cleaning rules are held out, so each set has its full size. Duplicates of
+    held-out pairs are removed from the training data. A pair is not held out if its source occurs
+    in the training data of `earlier` runs. All files are read here, to raise errors early.
     """
     texts, rules = named_files(settings), rules_of(settings)
     arrays, notes = _read_cached(
@@ -106,18 +106,18 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
 
 
 def count_all(settings: ConfigDict) -> int:
-    """Returns the number of pairs in the training file, including those that are held out."""
+    """Returns the number of pairs in the training file, including held-out pairs."""
     return sum(1 for _ in parallel_text(settings, "train"))
 
 
 def count_train(settings: ConfigDict) -> int:
-    """Returns the number of training pairs in the files, before cleaning, without held-out ones."""
+    """Returns the number of training pairs in the files before cleaning, without held-out pairs."""
     rest = max(0, count_all(settings) - sum(_sizes(settings).values()))
     return min(rest, settings.train_subset or rest)
 
 
 def named_files(settings: ConfigDict) -> Texts:
-    """Returns the text of each split that has files."""
+    """Returns the data files of each split that is not held out of the training data."""
     for split in held_out.splits_held_out(settings):
         if target := getattr(settings, f"{split}_target"):
             raise UserError(
@@ -131,7 +131,7 @@ def named_files(settings: ConfigDict) -> Texts:
 def check_files(texts: Texts) -> list[str]:
     """Returns the lines of `describe_rows`; raises UserError for empty or damaged files.
 
-    The training text is read later.
+    Only the first training pair is read here.
     """
     lines = describe_rows(texts.values())
     for split, text in texts.items():
@@ -143,7 +143,7 @@ def check_files(texts: Texts) -> list[str]:
 def _read_pairs(
     texts: Texts, rules: CleaningRules, settings: ConfigDict, earlier: Hashes | None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Returns the numbers of the chosen pairs of the files as arrays, and notes about them."""
+    """Returns arrays that select the held-out and clean pairs, and notes for logs and reports."""
     lines = check_files(texts)
     text, sizes = texts["train"], _sizes(settings)
     facts = training_pairs.survey(text, rules, settings.seed)
@@ -184,7 +184,7 @@ def _read_pairs(
 
 
 def _sizes(settings: ConfigDict) -> dict[str, int]:
-    """Returns the number of pairs of each split that is held out."""
+    """Returns the number of pairs to hold out for each held-out split."""
     return {
         split: getattr(settings, f"{split}_size") for split in held_out.splits_held_out(settings)
     }
@@ -212,7 +212,7 @@ def _read_cached(
 
 
 def _file_stamps(texts: Texts) -> list[tuple[str, int, int]]:
-    """Returns name, size and modification time, in nanoseconds, of all files."""
+    """Returns the name, size, and modification time in nanoseconds of each file."""
     paths = [path for text in texts.values() for path in vars(text).values()]
     files = itertools.chain(*(data_files(path) for path in paths if isinstance(path, Path)))
     stats = {path: path.stat() for path in files}

@@ -1,15 +1,15 @@
-"""The training pairs of a corpus: their survey, cleaning, and the check for held-out pairs.
+"""The training pairs of a corpus: pair statistics, cleaning, and the check for held-out pairs.
 
-A survey describes each pair in thirty bytes, whatever its length. Decisions about more than one
-pair, such as which of two duplicates comes first, use these numbers.
+The first pass over a corpus computes a record of 29 bytes for each pair. Decisions that involve
+several pairs, such as which of two duplicates to keep, are based on these records.
 
-Held-out pairs are looked up by their hashes in the training text of a run and in that of the run
-that it starts from, which may be gone or have grown since. So each run keeps the hashes of its
-training pairs, and of those of the runs before it: `trained_on.npz` has `pairs` and `earlier`,
-eight bytes for each pair, ascending.
+Held-out pairs are looked up by hash in the training data of a run and of the run that it was
+initialised from. The earlier data may have been deleted or extended, so each run saves the hashes
+of its own training pairs and of earlier runs' training pairs. `trained_on.npz` has these hashes as
+the sorted arrays `pairs` and `earlier`, with eight bytes per pair.
 
-A separate file for validation or test, such as a published test set, is never filtered, so that
-scores are comparable.
+A separate validation or test file, such as a published test set, is never filtered, so that scores
+are comparable.
 """
 
 import dataclasses
@@ -51,27 +51,27 @@ TRAINED_ON_FIX = (
 logger = logging.getLogger(__name__)
 Hashes = UInt64[np.ndarray, "_"]
 NO_HASHES = np.zeros(0, np.uint64)
-Survey = np.recarray  # of `FACTS`, in the order of the text
+Survey = np.recarray  # one `FACTS` record per pair, in corpus order
 FACTS = np.dtype(
     [
         ("faults", np.uint8),  # the first fault, as an index into `FAULTS`
-        ("ranks", np.uint64),  # a hash of the source, by which pairs are held out
+        ("ranks", np.uint64),  # hash of the source, used to choose held-out pairs
         ("exact", np.uint64),  # `pair_hash` of both sides
-        ("near", np.uint64),  # a hash of both sides after `folded`, if it is needed
-        ("scripts", np.uint8, (2, 2)),  # two main scripts of each side, in `SCRIPTS`, if needed
+        ("near", np.uint64),  # hash of both sides after `folded`, or 0 if not needed
+        ("scripts", np.uint8, (2, 2)),  # two main scripts of each side, as indices into `SCRIPTS`
     ]
 )
 
 
-# -- survey
+# -- pair statistics
 
 
 def survey(pairs: Iterable[Pair], rules: CleaningRules, seed: int = 0) -> Survey:
-    """Returns the survey of a text.
+    """Returns the `FACTS` record of each pair in a corpus.
 
     Args:
-      pairs: read once, and never held in memory.
-      seed: seed of `ranks`.
+      pairs: an iterable that is read once and not held in memory.
+      seed: random seed of `ranks`.
     """
     rows = (_describe_pair(pair, rules, seed) for pair in map(canonical, pairs))
     facts = np.fromiter(rows, FACTS).view(np.recarray)
@@ -79,14 +79,14 @@ def survey(pairs: Iterable[Pair], rules: CleaningRules, seed: int = 0) -> Survey
     for scripts in facts.scripts.transpose(1, 0, 2) if rules.min_script_fraction else ():
         counts = np.bincount(scripts[unfaulty, 0], minlength=len(SCRIPTS))
         usual = counts >= max(1, rules.min_script_fraction * counts[1:].sum())
-        usual[0] = False  # number 0 stands for no script
+        usual[0] = False  # index 0 means no script
         wrong = (scripts[:, 0] > 0) & ~usual[scripts].any(axis=1) & (facts.faults == 0)
         facts.faults[wrong] = FAULTS.index("script")
     return facts
 
 
 def _describe_pair(pair: Pair, rules: CleaningRules, seed: int) -> tuple[Any, ...]:
-    """Returns the facts about a canonical pair, in the order of `FACTS`."""
+    """Returns the `FACTS` record of a canonical pair, as a tuple."""
     near, scripts = 0, [("", "")] * 2
     if fault := rules.fault(pair.source, pair.target):
         ranks = exact = 0
@@ -102,7 +102,7 @@ def _describe_pair(pair: Pair, rules: CleaningRules, seed: int) -> tuple[Any, ..
 
 
 def duplicates(facts: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"]:
-    """Returns the faults, with later pairs that have the same hashes marked as duplicates."""
+    """Returns the fault of each pair; all but the first of equal pairs are marked as duplicates."""
     faults = facts.faults.copy()
     for wanted, fault, hashes in (
         (rules.remove_duplicates, "duplicate", facts.exact),
@@ -117,7 +117,7 @@ def duplicates(facts: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"
 
 
 def without_copies(facts: Survey, chosen: Sequence[int], rules: CleaningRules) -> Survey:
-    """Returns a survey in which pairs equal to chosen ones, except these, are duplicates."""
+    """Returns a copy of `facts` that marks all other pairs equal to a chosen pair as duplicates."""
     facts, others = facts.copy(), facts.faults == 0
     others[list(chosen)] = False
     for fault, hashes in (("near_duplicate", facts.near), ("duplicate", facts.exact)):
@@ -133,21 +133,21 @@ def count_faults(faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
 
 
 def pair_hash(source: str, target: str) -> int:
-    """Returns a hash of two canonical sides, whose last bit says which side sorts first.
+    """Returns a hash of two canonical sides, whose lowest bit indicates which side sorts first.
 
-    With five million pairs, the probability that any two share a hash is one in a million.
+    With five million pairs, the probability of any hash collision is one in a million.
     """
     swapped = source > target
     return _hash_text(*((target, source) if swapped else (source, target))) & ~1 | swapped
 
 
 def undirected(hashes: UInt64[np.ndarray, "pairs"]) -> UInt64[np.ndarray, "pairs"]:
-    """Returns hashes that do not depend on the direction of a pair."""
+    """Returns hashes that do not depend on the translation direction."""
     return hashes & ~np.uint64(1)
 
 
 def _hash_text(source: str, target: str) -> int:
-    # The length marks where the source ends, whatever characters both sides hold.
+    # The length marks where the source ends, since both sides may contain any characters.
     text = f"{len(source)} {source}{target}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
@@ -156,10 +156,10 @@ def _hash_text(source: str, target: str) -> int:
 
 
 class HeldOutReport(NamedTuple):
-    """The number of pairs of a split, and of those that also occur in training text.
+    """The number of pairs in a split, and how many of them also occur in training data.
 
-    Pairs are compared as they are with the training text, and in either direction with that of
-    earlier runs; `earlier` is None without such runs.
+    Pairs are compared with the run's training data in the same direction, and with earlier runs'
+    data in either direction. `earlier` is None if there are no earlier runs.
     """
 
     size: int
@@ -167,7 +167,7 @@ class HeldOutReport(NamedTuple):
     earlier: int | None = None
 
     def describe(self, split: str) -> list[str]:
-        """Returns the lines to print at the start; none if no pair occurs in training text."""
+        """Returns the lines to log at the start, or [] if no pair occurs in training data."""
         lines, of_pairs = [], f"of {self.size:,} pairs occur in"
         if self.repeated:
             lines.append(f"{split}: {self.repeated:,} {of_pairs} the training text")
@@ -177,7 +177,7 @@ class HeldOutReport(NamedTuple):
         return lines
 
     def counts(self) -> dict[str, int]:
-        """Returns the same counts as table columns."""
+        """Returns the counts of repeated pairs as table columns."""
         repeated = {"of them in the training text": self.repeated} if self.repeated else {}
         earlier = {} if self.earlier is None else {f"of them in {EARLIER}": self.earlier}
         return repeated | earlier
@@ -188,12 +188,12 @@ class TrainingPairs:
     """The raw training pairs, and the result of cleaning them.
 
     Attributes:
-      cleaned: the canonical form of the pairs that cleaning keeps, restartable.
-      fingerprints: digests of the sources and the targets that cleaning keeps.
-      held_out: the reports on the other splits.
-      hashes: hashes of the pairs that cleaning keeps, see `pair_hash`.
-      pairs: all pairs, restartable, as raw text.
-      kept: a byte for each of `pairs`, 1 if cleaning keeps it.
+      cleaned: a restartable iterable over the canonical form of the kept pairs.
+      fingerprints: digests of the sources and the targets of the kept pairs.
+      held_out: a report for each held-out split.
+      hashes: hashes of the kept pairs; see `pair_hash`.
+      pairs: a restartable iterable over all raw pairs.
+      kept: one byte for each of `pairs`: 1 if cleaning keeps the pair, and 0 otherwise.
     """
 
     cleaned: Iterable[Pair]
@@ -214,7 +214,7 @@ def read_training_pairs(
     held_out: Mapping[str, Iterable[Pair]],
     earlier: Hashes | None = None,
 ) -> TrainingPairs:
-    """Returns training pairs, read several times, cleaned; those of files are clean already."""
+    """Cleans training pairs, unless they are already clean; `pairs` is read several times."""
     if not isinstance(pairs, TrainingPairs):
         pairs = clean(pairs, rules_of(data), held_out, earlier)
     check_kept(pairs.report)
@@ -228,7 +228,7 @@ def clean(
     earlier: Hashes | None = None,
     facts: Survey | None = None,
 ) -> TrainingPairs:
-    """Returns training pairs, cleaned by their survey, which is made here if there is none."""
+    """Cleans training pairs; their `FACTS` records are computed if `facts` is None."""
     facts = survey(pairs, rules) if facts is None else facts
     faults = duplicates(facts, rules)
     marks, hashes = (faults == 0).tobytes(), facts.exact[faults == 0]
@@ -239,12 +239,12 @@ def clean(
 
 
 def cleaned(pairs: Iterable[Pair], marks: bytes) -> Iterable[Pair]:
-    """Returns the canonical form of the pairs that cleaning keeps, restartable."""
+    """Returns a restartable iterable over the canonical form of the kept pairs."""
     return Restartable(lambda: map(canonical, itertools.compress(pairs, marks)))
 
 
 def fingerprints_of(pairs: Iterable[Pair]) -> tuple[str, str]:
-    """Returns a digest of the sources of pairs, and one of their targets."""
+    """Returns a digest of all sources and a digest of all targets."""
     digests = hashlib.sha256(), hashlib.sha256()
     for pair in pairs:
         for digest, text in zip(digests, pair[:2], strict=True):
@@ -252,13 +252,13 @@ def fingerprints_of(pairs: Iterable[Pair]) -> tuple[str, str]:
     return digests[0].hexdigest(), digests[1].hexdigest()
 
 
-# -- held-out pairs in training text
+# -- held-out pairs in training data
 
 
 def check_held_out(
     splits: Mapping[str, Iterable[Pair]], trained: Hashes, earlier: Hashes | None
 ) -> dict[str, HeldOutReport]:
-    """Returns the report on each split, given hashes of the run's and of earlier pairs."""
+    """Returns a report for each split, given the hashes of this run's and earlier runs' pairs."""
     reports = {}
     for split, pairs in splits.items():
         sides = [canonical(pair)[:2] for pair in pairs]
@@ -272,10 +272,10 @@ def check_held_out(
 
 
 def read_earlier(init_from: str, folder: Path | None) -> Hashes | None:
-    """Returns the undirected hashes of the pairs that earlier runs were trained on, ascending.
+    """Returns the sorted hashes (see `undirected`) of the pairs that earlier runs were trained on.
 
-    Returns None if a run starts from no other run, or, with a warning, from one without hashes.
-    After its first start, a run reads them from its own `folder`.
+    Returns None if there is no earlier run, or (after a warning) if the earlier run has no hashes.
+    After the first start of a run, the hashes are read from the run's own `folder`.
     """
     if not init_from:
         return None
@@ -294,7 +294,7 @@ def read_earlier(init_from: str, folder: Path | None) -> Hashes | None:
 
 
 def save_hashes(folder: Path, pairs: Hashes, earlier: Hashes | None) -> None:
-    """Adds the hashes of a run's training pairs to those of its earlier trainings, in `folder`."""
+    """Adds the hashes of a run's training pairs to the hashes saved in the run's `folder`."""
     path, before = folder / TRAINED_ON_FILE, NO_HASHES if earlier is None else earlier
     saved = _hashes(path)[0] if path.exists() else NO_HASHES
     pairs = np.union1d(undirected(pairs), saved)
@@ -304,7 +304,7 @@ def save_hashes(folder: Path, pairs: Hashes, earlier: Hashes | None) -> None:
 
 
 def seen_line(folder: Path, pairs: Sequence[Pair]) -> str | None:
-    """Returns a warning with the number of pairs that a run was trained on; None without any."""
+    """Returns a warning if a run was trained on any of the given pairs, and None otherwise."""
     if not (folder / TRAINED_ON_FILE).exists():
         return None
     hashes = np.array([pair_hash(*canonical(pair)[:2]) for pair in pairs], np.uint64)
@@ -318,7 +318,7 @@ def seen_line(folder: Path, pairs: Sequence[Pair]) -> str | None:
 
 
 def _hashes(path: Path) -> tuple[Hashes, Hashes]:
-    """Returns the hashes of the training pairs of a run, and of the runs before it."""
+    """Reads the hashes of a run's own training pairs, and of earlier runs' training pairs."""
     try:
         with open_arrays(path) as arrays:
             pairs, earlier = arrays["pairs"], arrays["earlier"]

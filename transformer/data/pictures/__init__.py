@@ -1,1 +1,1 @@
-"""Pictures with labels, and questions about them: sources, tokens and batches."""
+"""Labelled images and questions about them: sources, tokens and batches."""

@@ -1,6 +1,6 @@
-"""Pictures as model inputs: from files to squares of bytes, to patches with tokens, and batches.
+"""Images as model inputs: file decoding, patches with question tokens, and batches.
 
-Invalid picture files are refused by name.
+Invalid image files are rejected with an error that gives the file name.
 """
 
 import contextlib
@@ -26,19 +26,19 @@ from transformer.errors import UserError, one_line
 from transformer.files import open_input
 from transformer.model.vision.inputs import PictureText, to_patches
 
-# Pillow's names of the formats that are read, in folders, tables and requests. For others that it
-# can open, such as EPS, it starts a program.
+# Pillow's names of the formats that are accepted in folders, tables and requests. Pillow opens some
+# other formats, such as EPS, with an external program.
 FORMATS = ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "PPM", "JPEG2000", "TGA", "ICO"]
 ENDINGS = [end for end, name in Image.registered_extensions().items() if name in FORMATS]
-MAX_BYTES = 2**29  # maximum size of a file
-MAX_PIXELS = 50_000_000  # of a file or a request; more is a mistake, or a denial of service
+MAX_BYTES = 2**29  # maximum file size in bytes
+MAX_PIXELS = 50_000_000  # per file or request; more is a mistake or a denial-of-service attack
 WIDE = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")  # modes with more than 8 bits
-DEPTHS = (8, 10, 12, 14, 16, 24, 32)  # bit depths that their values may have
-INK = 20  # pixels of the longer side of handwriting, of 28, as in MNIST
-MIN_CONTRAST = 32  # between ink and paper, of 255
+DEPTHS = (8, 10, 12, 14, 16, 24, 32)  # possible bit depths of pixel values in these modes
+INK = 20  # length in pixels of the longer side of handwriting in a 28-pixel image, as in MNIST
+MIN_CONTRAST = 32  # minimum difference between ink and paper, on a scale of 0 to 255
 
 logger = logging.getLogger(__name__)
-logging.getLogger("PIL").setLevel(logging.CRITICAL)  # it logs the errors that it raises
+logging.getLogger("PIL").setLevel(logging.CRITICAL)  # Pillow also logs the errors that it raises
 
 Pixels = UInt8[np.ndarray, "S S C"]
 Patches = UInt8[np.ndarray, "P F"]
@@ -47,16 +47,16 @@ Patches = UInt8[np.ndarray, "P F"]
 def read_picture(
     file: Path | bytes, side: int, channels: int, ink: bool = False, name: str = ""
 ) -> Pixels:
-    """Returns the centre of a picture file as a square of `side` pixels.
+    """Reads an image file and returns its centre crop, resized to `side` x `side` pixels.
 
-    The picture is rotated as its EXIF data say, and transparent areas become white.
+    The image is rotated according to its EXIF data, and transparent areas become white.
 
     Args:
-      file: its path or its content.
-      channels: 3 for red, green and blue; 1 for grey.
-      ink: reads handwriting as in MNIST: bright on black, its longer side 20 of 28 pixels, its
-        centre of mass in the middle (LeCun et al. 1998, section III.A).
-      name: the picture's name in messages; by default the path.
+      file: path or content of the image file.
+      channels: 3 for RGB, 1 for greyscale.
+      ink: whether to convert handwriting to the format of MNIST: bright on black, longer side 20 of
+        28 pixels, centre of mass in the middle (LeCun et al. 1998, section III.A).
+      name: name of the image in error messages; by default the path.
     """
     name = name or str(file)
     picture = _open_picture(file, name)
@@ -68,17 +68,17 @@ def read_picture(
 
 
 def count_pixels(content: bytes, name: str) -> int:
-    """Returns the number of pixels in a picture's header; Pillow reads ICO files completely."""
+    """Returns the number of pixels from the image header, or from the whole file for ICO."""
     with _open_decoded(content, name) as picture:
         return picture.width * picture.height
 
 
 @contextlib.contextmanager
 def _open_decoded(content: bytes, name: str) -> Iterator[Image.Image]:
-    """Yields a picture after reading its header; errors in the block become errors of its file."""
+    """Yields an image after reading its header; converts errors in the block to UserErrors."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # large pictures, which are refused, and odd metadata
+            warnings.simplefilter("ignore")  # on large images, which are rejected, and odd metadata
             with Image.open(io.BytesIO(content), formats=FORMATS) as picture:
                 if picture.width * picture.height > MAX_PIXELS:
                     raise ValueError(f"it has more than {MAX_PIXELS:,} pixels")
@@ -88,7 +88,7 @@ def _open_decoded(content: bytes, name: str) -> Iterator[Image.Image]:
                 yield picture
     except Exception as error:  # Pillow raises many types of errors for a damaged file
         why = one_line(str(error)) or type(error).__name__
-        if isinstance(error, UnidentifiedImageError):  # its message shows a Python object
+        if isinstance(error, UnidentifiedImageError):  # the message contains the repr of an object
             why = f"it is none of {', '.join(FORMATS)}" if content else "it is empty"
         raise UserError(
             f"{name} cannot be read as a picture ({why}): save it again as PNG or JPEG, as one "
@@ -97,7 +97,7 @@ def _open_decoded(content: bytes, name: str) -> Iterator[Image.Image]:
 
 
 def _open_picture(file: Path | bytes, name: str) -> Image.Image:
-    """Returns a file as a picture of 8 bits, upright and without transparency."""
+    """Returns the image in a file with 8 bits per channel, upright and without transparency."""
     if isinstance(file, Path):
         with open_input(file, MAX_BYTES, "name a picture") as opened:
             file = opened.read()
@@ -114,7 +114,7 @@ def _open_picture(file: Path | bytes, name: str) -> Image.Image:
 
 
 def _to_bytes(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
-    """Returns grey values as bytes: white is 1 or the maximum of the bit depth, as 12 of 16."""
+    """Scales grey values to bytes; white is 1, or the maximum value of the image's bit depth."""
     low, high = float(values.min()), float(values.max())
     white = next((2**bits - 1 for bits in DEPTHS if high <= 2**bits - 1), 0)
     white = 1 if values.dtype.kind == "f" and high <= 1 else white
@@ -124,7 +124,7 @@ def _to_bytes(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
 
 
 def _center_ink(picture: Image.Image, side: int, name: str) -> Pixels:
-    """Returns handwriting in the format of MNIST, see `read_picture`."""
+    """Converts handwriting to the format of MNIST; see `read_picture`."""
     grey = np.asarray(picture).astype(np.float64)
     paper = np.median(np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]]))
     strength = np.abs(grey - paper)
@@ -148,7 +148,7 @@ def _center_ink(picture: Image.Image, side: int, name: str) -> Pixels:
 
 
 def read_classes(folder: Path) -> list[tuple[str, str, str]]:
-    """Returns (name, "", label) of each picture in the class folders of a folder, sorted."""
+    """Returns sorted (name, question, label) of images in class folders; the question is ''."""
     items, left_out = class_files(folder, ENDINGS)
     if not items:
         raise UserError(
@@ -164,37 +164,37 @@ def read_classes(folder: Path) -> list[tuple[str, str, str]]:
 
 
 class SeenPicture(NamedTuple):
-    """A picture and a question as model inputs; the question may have no tokens."""
+    """An image and a question as model inputs; the question may have no tokens."""
 
     patches: Patches
     tokens: Ids
 
 
 class PictureStore(NamedTuple):
-    """The patches of pictures, and the picture number of each item, from zero."""
+    """The patches of images, and the image index of each item, from zero."""
 
     patches: UInt8[np.ndarray, "pictures P F"]
     pictures: Int[np.ndarray, "items"]
 
     @property
     def lengths(self) -> Int[np.ndarray, "items"]:
-        """Number of patches of each item."""
+        """Number of patches per item."""
         return np.full(len(self.pictures), self.patches.shape[1])
 
     def gather(self, numbers: Int[np.ndarray, "*rows"]) -> UInt8[np.ndarray, "*rows P F"]:
-        """Returns the patches of items; all are zero for the number -1."""
+        """Returns the patches of the items with these indices; the index -1 gives zeros."""
         patches = self.patches[self.pictures[numbers]]
         patches[numbers < 0] = 0
         return patches
 
 
 class EncodedPictures(NamedTuple):
-    """Pictures with questions and classes as model inputs.
+    """Images with questions and classes as model inputs.
 
     Attributes:
-      picture_store: the pictures.
+      picture_store: the patches of the images.
       store: the tokens of each question.
-      labels: the class number of each item, from zero.
+      labels: the class id of each item, from zero.
     """
 
     picture_store: PictureStore
@@ -207,7 +207,7 @@ class EncodedPictures(NamedTuple):
         return digest_arrays(*self.picture_store, *vars(self.store).values(), self.labels)
 
     def items(self) -> list[SeenPicture]:
-        """Returns each item as model inputs."""
+        """Returns the model inputs of each item."""
         patches, pictures = self.picture_store
         return [SeenPicture(patches[p], self.store[i]) for i, p in enumerate(pictures)]
 
@@ -215,7 +215,7 @@ class EncodedPictures(NamedTuple):
 def read_questions(
     questions: Sequence[str], tokenizer: Tokenizer | None, max_tokens: int | None
 ) -> list[Ids]:
-    """Returns begin-of-sentence and the tokens of each question; none without a tokenizer."""
+    """Returns each question's token ids with begin-of-sentence, or [] if `tokenizer` is None."""
     if tokenizer is None:
         return [[] for _ in questions]
     return [ids[:max_tokens] for ids in read_texts(questions, tokenizer)]
@@ -229,7 +229,7 @@ def encode_pictures(
     max_tokens: int,
     patch_size: int,
 ) -> EncodedPictures:
-    """Returns items as patches, at most `max_tokens` question tokens, and class numbers."""
+    """Encodes items as patches, at most `max_tokens` question tokens, and class ids."""
     tokens = read_questions([item.question for item in items], tokenizer, max_tokens)
     number = {label: i for i, label in enumerate(labels)}
     return EncodedPictures(
@@ -242,7 +242,7 @@ def encode_pictures(
 def store_pictures(
     items: Sequence[LabelledPicture], pixels: UInt8[np.ndarray, "pictures S S C"], patch_size: int
 ) -> PictureStore:
-    """Returns the pictures of items as patches."""
+    """Returns the images of items as patches."""
     pictures = np.array([item.picture for item in items], np.int32)
     return PictureStore(to_patches(pixels, patch_size), pictures)
 
@@ -250,10 +250,10 @@ def store_pictures(
 def stack_pictures(
     items: Sequence[SeenPicture], shape: tuple[int, int], rows: int, length: int
 ) -> PictureText:
-    """Returns up to `rows` items as arrays, the questions padded to `length` tokens.
+    """Returns up to `rows` items as arrays, with questions padded to `length` tokens.
 
     Args:
-      shape: number of patches of a picture, and of values in a patch.
+      shape: number of patches per image, and number of values per patch.
     """
     patches = np.zeros((rows, *shape), np.uint8)
     for row, item in enumerate(items):
@@ -262,14 +262,14 @@ def stack_pictures(
 
 
 class PicturePlan(BucketPlan[LabelledBatch]):
-    """All training batches of pictures, see `BucketPlan`; a length includes the patches."""
+    """All training batches of images; see `BucketPlan`. Lengths include the patches."""
 
     def __init__(self, pictures: EncodedPictures, *numbers: Any, **named: Any):
         self.pictures, self._before = pictures, 1 + pictures.picture_store.patches.shape[1]
         super().__init__(self._before + pictures.store.lengths, *numbers, **named)
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> LabelledBatch:
-        """Returns pictures, questions and classes; all are zero in a row of padding."""
+        """Returns images, questions and class ids; all are zero in a padding row."""
         pictures, there = self.pictures, numbers >= 0
         tokens, _ = pictures.store.gather(numbers, length - self._before)
         labels = np.where(there, pictures.labels[numbers] + 1, NO_LABEL).astype(np.int32)
@@ -277,17 +277,17 @@ class PicturePlan(BucketPlan[LabelledBatch]):
 
 
 class CaptionPlan(BatchPlan):
-    """All training batches of pictures and their captions, see `BatchPlan`."""
+    """All training batches of images and their captions; see `BatchPlan`."""
 
     def read_sources(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> PictureText:
         return without_questions(self.source.gather(numbers))
 
 
 def patch_names(grid: int) -> list[str]:
-    """Returns the names of the patches of a picture, row,column from one."""
+    """Returns the names of the patches of an image: "row,column", from one."""
     return [f"{row + 1},{column + 1}" for row, column in np.ndindex(grid, grid)]
 
 
 def without_questions(patches: UInt8[Any, "*batch P F"]) -> PictureText:
-    """Returns pictures as inputs of a model without questions."""
+    """Returns image patches as inputs of a model without questions."""
     return PictureText(patches, np.zeros((*patches.shape[:-2], 0), np.int32))

@@ -1,7 +1,7 @@
-"""Scenes: generated pictures of coloured shapes, with exact answers to questions, and captions.
+"""Scenes: generated images of coloured shapes, with captions, and questions with exact answers.
 
-A scene has three to six things in different cells of a grid, each with a shape, a size, and a
-unique colour. A question describes a thing by the fewest words that identify it. Kinds:
+A scene has three to six objects in different cells of a grid, each with a shape, a size, and a
+unique colour. A question describes an object by the fewest words that identify it. Question kinds:
 
     colour   what colour is the small circle ?
     shape    what shape is the red thing ?
@@ -12,14 +12,14 @@ unique colour. A question describes a thing by the fewest words that identify it
     same     is the red thing of the same shape as the blue thing ?
     closest  what colour is the thing closest to the blue triangle ?
 
-The answer is drawn first, each answer of a kind equally often, and then a scene that has it: so
-the question alone reveals hardly more than its kind. Boxes around the things that an answer
-depends on are known, and attention can be compared with them. A caption names all things by row:
+First, the answer is sampled, uniformly for each kind, and then a scene with this answer. So the
+question without the image says little about the answer. Bounding boxes of objects that an answer
+depends on are known, for comparison with attention. A caption lists all objects row by row:
 
     a small red circle , a large blue square and a small green triangle
 
-Source: the kinds are those of Johnson et al. 2017, "CLEVR", and of Santoro et al. 2017, section 4
-("Sort-of-CLEVR"), which also has the closest thing.
+Source: the kinds are from Johnson et al. 2017, "CLEVR", and Santoro et al. 2017, section 4
+("Sort-of-CLEVR"), which also asks for the closest object.
 """
 
 import functools
@@ -32,9 +32,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
-CELLS, CELL = 4, 12  # cells per side of a picture, and pixels per side of a cell
-SIDE = CELLS * CELL  # pixels per side of a picture
-THINGS = (3, 6)  # minimum and maximum number in a scene
+CELLS, CELL = 4, 12  # cells per side of an image, and pixels per side of a cell
+SIDE = CELLS * CELL  # pixels per side of an image
+THINGS = (3, 6)  # minimum and maximum number of objects in a scene
 COLOURS = {
     "red": (214, 39, 40),
     "green": (44, 160, 44),
@@ -51,11 +51,11 @@ YES_NO = ("yes", "no")
 QUARTERS = ("upper left", "upper right", "lower left", "lower right")
 KINDS = (*ATTRIBUTES, "where", "count", "left", "same", "closest")
 BACKGROUND, NOISE = 128, 12.0  # grey level, and standard deviation of pixel noise
-MARGIN = 0.8  # maximum ratio of the distances of the closest thing and of the next one
+MARGIN = 0.8  # maximum ratio of the distances to the closest and to the next object
 
 
 class Thing(NamedTuple):
-    """A thing in a scene, with its centre in pixels from the upper left corner."""
+    """An object in a scene, with its centre in pixels from the top-left corner."""
 
     colour: str
     shape: str
@@ -65,16 +65,16 @@ class Thing(NamedTuple):
 
     @property
     def box(self) -> tuple[int, ...]:
-        """The bounding box of its pixels, see `LabelledPicture`."""
+        """The bounding box of the object's pixels; see `LabelledPicture`."""
         radius = RADII[self.size]
         corners = self.x - radius, self.y - radius, self.x + radius, self.y + radius
         return tuple(min(SIDE, max(0, round(corner))) for corner in corners)
 
 
 class Question(NamedTuple):
-    """A question about a scene, its answer, and the things that the answer depends on.
+    """A question about a scene, its answer, and the objects that the answer depends on.
 
-    Without a question, the answer is a caption.
+    If `text` is empty, the answer is a caption.
     """
 
     things: tuple[Thing, ...]
@@ -85,11 +85,11 @@ class Question(NamedTuple):
 
 
 def generate(seed: int, count: int) -> Iterator[Question]:
-    """Yields `count` questions, each about its own scene."""
+    """Yields `count` questions, each about a new scene."""
     draw = random.Random(seed)
     for _ in range(count):
         kind = draw.choice(KINDS)
-        # The attribute that "count", "same" and "closest" ask for; colours are unique in a scene.
+        # The attribute to ask for. Only "closest" may ask for colours, which are unique in a scene.
         asked = draw.choice(tuple(ATTRIBUTES)[kind != "closest" :])
         answers = {
             "where": QUARTERS,
@@ -109,7 +109,7 @@ def generate(seed: int, count: int) -> Iterator[Question]:
 
 
 def describe(seed: int, count: int) -> Iterator[Question]:
-    """Yields `count` scenes with their captions, which depend on all things in order."""
+    """Yields `count` scenes with captions, which describe all objects in order."""
     draw = random.Random(seed)
     for _ in range(count):
         things = sorted(_draw_scene(draw), key=lambda thing: (thing.y // CELL, thing.x))
@@ -130,7 +130,7 @@ def _draw_scene(draw: random.Random) -> tuple[Thing, ...]:
 def _ask_question(
     kind: str, asked: str, value: str, things: Sequence[Thing], draw: random.Random
 ) -> Iterator[Question]:
-    """Yields questions of a kind that a scene answers."""
+    """Yields the questions of a kind that can be answered from a scene."""
     scene = tuple(things)
     if kind == "count":
         what = {"colour": f"{value} things", "shape": f"{value}s", "size": f"{value} things"}
@@ -177,14 +177,14 @@ def _distance_between(a: Thing, b: Thing) -> float:
 def _describe_two(
     a: Thing, b: Thing, hidden: str, things: Sequence[Thing], draw: random.Random
 ) -> Iterator[tuple[str, str]]:
-    """Returns the descriptions of two things, if both have one."""
+    """Yields the descriptions of two objects, if both objects have a unique description."""
     return zip(_phrases(a, hidden, things, draw), _phrases(b, hidden, things, draw), strict=False)
 
 
 def _phrases(
     thing: Thing, hidden: str, things: Sequence[Thing], draw: random.Random
 ) -> Iterator[str]:
-    """Yields a shortest unique description of a thing without an attribute, if there is one."""
+    """Yields a shortest unique description that omits the attribute `hidden`, if there is one."""
     usable = [name for name in ATTRIBUTES if name != hidden]
     for length in range(1, len(usable) + 1):
         unique = [
@@ -200,13 +200,13 @@ def _phrases(
             return
 
 
-# -- pictures
+# -- images
 
-_Y, _X = np.mgrid[:SIDE, :SIDE] + 0.5  # centres of the pixels
+_Y, _X = np.mgrid[:SIDE, :SIDE] + 0.5  # pixel centres
 
 
 def render(things: Sequence[Thing], noise: np.random.Generator) -> UInt8[np.ndarray, "S S 3"]:
-    """Returns the picture of a scene: red, green and blue of each pixel, from the upper left."""
+    """Renders a scene as an RGB image, with the origin in the top-left corner."""
     picture = np.full((SIDE, SIDE, 3), BACKGROUND, np.float32)
     for thing in things:
         colour = COLOURS[thing.colour] + noise.normal(0, NOISE, 3)

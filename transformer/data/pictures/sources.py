@@ -1,7 +1,6 @@
-"""Sources of pictures: generated, read from files, or from TensorFlow Datasets.
+"""Image sources: generated images, image files, and TensorFlow Datasets.
 
-A model learns the `label` of a picture's item, which is its class, the answer to a question, or a
-caption.
+A model learns to predict the `label` of an item: its class, the answer to a question, or a caption.
 """
 
 import hashlib
@@ -29,12 +28,12 @@ from transformer.data.pictures import scenes
 from transformer.data.pictures.patches import MAX_PIXELS, read_classes, read_picture
 from transformer.errors import UserError
 
-IDX_BYTES, MAX_IDX = 8, 2**31  # the IDX code of bytes; maximum bytes that are read
-MAX_FRACTION = 5000  # maximum items that a fraction holds out
-EASY_VQA = "easy_vqa"  # a package with pictures in its folder
-NUMBERED = re.compile(r"(.+\.\w+)#\d+(?=\t|$)")  # a picture name and the number of its caption
-CLASSES, ANSWERS, CAPTIONS = "classes", "answers", "captions"  # types of labels
-# The config keys of the table's columns, by type of label.
+IDX_BYTES, MAX_IDX = 8, 2**31  # the IDX type code of bytes; maximum bytes to read
+MAX_FRACTION = 5000  # maximum number of items to hold out by fraction
+EASY_VQA = "easy_vqa"  # a package that contains images
+NUMBERED = re.compile(r"(.+\.\w+)#\d+(?=\t|$)")  # an image name and its caption number
+CLASSES, ANSWERS, CAPTIONS = "classes", "answers", "captions"  # label types
+# The config keys of the table columns for each label type.
 FIELDS = {
     CLASSES: ("picture_field", "label_field"),
     ANSWERS: ("picture_field", "text_field", "label_field"),
@@ -43,7 +42,7 @@ FIELDS = {
 
 
 class Look(NamedTuple):
-    """Picture format of a model: pixels per side, channels, and whether it is handwriting."""
+    """Image format of a model: pixels per side, channels, and whether to expect handwriting."""
 
     side: int
     channels: int
@@ -51,11 +50,11 @@ class Look(NamedTuple):
 
 
 class PictureSplit(NamedTuple):
-    """Items and the pictures that they refer to.
+    """Items and the images that they refer to.
 
     Attributes:
-      digests: digests of the original pictures, so that the held-out items do not depend on the
-        look; empty if no split has to be held out.
+      digests: digests of the original images, or () if no split is held out. The choice of held-out
+        items is based on these digests, and so does not depend on the `Look`.
     """
 
     items: list[LabelledPicture]
@@ -64,12 +63,12 @@ class PictureSplit(NamedTuple):
 
 
 def look_of(model: ConfigDict, data: ConfigDict) -> Look:
-    """Returns the picture format of a config's model."""
+    """Returns the image format of a config's model."""
     return Look(model.picture_size, model.picture_channels, data.ink)
 
 
 def open_pictures(data: ConfigDict, look: Look, label_type: str) -> LabelledSource:
-    """Returns the pictures that `config.data` describes, checked; captions have no classes.
+    """Opens and validates the images configured in `config.data`; captions have no classes.
 
     Args:
       label_type: CLASSES, ANSWERS or CAPTIONS.
@@ -86,7 +85,7 @@ def open_pictures(data: ConfigDict, look: Look, label_type: str) -> LabelledSour
 def _hold_out(
     train: PictureSplit, splits: Sequence[str], data: ConfigDict
 ) -> dict[str, PictureSplit]:
-    """Returns the training and the held-out items; all items of a picture are in one split."""
+    """Splits `train` into training and held-out items, with all items of an image together."""
     sizes = {}
     for split in splits:
         fraction = int(data[f"{split}_fraction"] * len(train.items))
@@ -97,14 +96,14 @@ def _hold_out(
 
     place = Path(data.train_source or data.source)
     divided = held_out.hold_out(train.items, place, sizes, data, key)
-    # With data.holdout=end, a split may begin between two items of one picture.
+    # With data.holdout=end, a split may begin between two items of one image.
     split_of = {key(item): split for split in divided for item in divided[split]}
     items = {s: [item for item in train.items if split_of[key(item)] == s] for s in divided}
     return {split: _take_split(part, train.pixels) for split, part in items.items()}
 
 
 def _take_split(items: Sequence[LabelledPicture], pixels: np.ndarray) -> PictureSplit:
-    """Returns some items, with only their pictures."""
+    """Returns a split with the given items and only their images."""
     numbers = sorted({item.picture for item in items})
     new = {number: i for i, number in enumerate(numbers)}
     return PictureSplit(
@@ -113,14 +112,14 @@ def _take_split(items: Sequence[LabelledPicture], pixels: np.ndarray) -> Picture
 
 
 def _with_classes(labels: Sequence[str], pixels: np.ndarray, look: Look, name: str) -> PictureSplit:
-    """Returns pictures with classes, such as digits, converted to the model's format."""
+    """Returns images with classes, such as digits, converted to the model's image format."""
     items = [LabelledPicture(i, f"{name}-{i}", "", label) for i, label in enumerate(labels)]
     digests = [hashlib.sha256(picture.tobytes()).hexdigest() for picture in pixels]
     return PictureSplit(items, resize(pixels, look), digests)
 
 
 def resize(pixels: UInt8[np.ndarray, "N h w c"], look: Look) -> UInt8[np.ndarray, "N S S C"]:
-    """Returns square pictures, converted to another size or number of channels."""
+    """Converts images to squares with the size and number of channels in `look`."""
     if pixels.shape[-1] == 3 and look.channels == 1:
         weights = np.array([0.299, 0.587, 0.114])  # weights of ITU-R 601-2, as in Pillow
         pixels = (pixels @ weights).round().astype(np.uint8)[..., None]
@@ -160,7 +159,7 @@ def _open_digits(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pic
 
 
 def _open_idx(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
-    """Reads pairs of IDX files: pictures in `<split>_source`, their labels in `<split>_target`."""
+    """Reads pairs of IDX files: images in `<split>_source`, their labels in `<split>_target`."""
     splits = {}
     for split in SPLITS:
         if split != "train" and not data[f"{split}_source"]:
@@ -180,13 +179,13 @@ def _open_idx(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pictur
 
 
 def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
-    """Returns the values of an IDX file, maybe compressed (LeCun et al., "The MNIST database")."""
+    """Reads an IDX file, which may be compressed (LeCun et al., "The MNIST database")."""
     try:
         with open_unpacked(path) as file:
-            data = np.frombuffer(file.read(MAX_IDX), np.uint8)  # more might exceed the memory
+            data = np.frombuffer(file.read(MAX_IDX), np.uint8)  # more might not fit in memory
         if data[:3].tolist() != [0, 0, IDX_BYTES]:
             raise ValueError("it does not begin with the code of bytes")
-        values = 4 + 4 * int(data[3])  # the place of the first one
+        values = 4 + 4 * int(data[3])  # offset of the first value
         return data[values:].reshape(data[4:values].view(">u4").tolist())
     except (IndexError, ValueError) as error:
         raise UserError(
@@ -195,7 +194,7 @@ def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
 
 
 def _easy_vqa(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
-    """Returns the pictures and questions of the package `easy-vqa`, or of a folder like its own."""
+    """Returns images and questions from the package `easy-vqa`, or a folder in its format."""
     folder = corpus_folder(data) if data.path else None
     if folder is None:
         package = importlib.util.find_spec(EASY_VQA)
@@ -218,7 +217,7 @@ def _easy_vqa(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pictur
 
 
 def _open_picture_files(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
-    """Returns the pictures that tables name, or those in folders named by class."""
+    """Returns the images listed in tables, or the images in class folders."""
     splits = {}
     for split, name in split_sources(data).items():
         if split == "train" or name:
@@ -232,9 +231,9 @@ def _open_picture_files(data: ConfigDict, look: Look, label_type: str) -> dict[s
 
 
 def read_table(path: Path, data: ConfigDict, look: Look, label_type: str) -> PictureSplit:
-    """Returns the pictures that a table names, see `open_pictures`; `data` names its columns.
+    """Returns the images listed in a table; `data` gives the columns. See `open_pictures`.
 
-    Flickr8k's caption table has no header, and is next to the folder of its pictures.
+    The caption table of Flickr8k has no header, and is in the same folder as the image folder.
     """
     folder, first = path.parent, None
     if label_type == CAPTIONS and format_of(path) not in ROWS_ALONE:
@@ -249,7 +248,7 @@ def read_table(path: Path, data: ConfigDict, look: Look, label_type: str) -> Pic
 def _picture_rows(
     path: Path, data: ConfigDict, label_type: str, folder: Path
 ) -> list[tuple[str, str, str]]:
-    """Returns name, question and label in each row of a table."""
+    """Returns the image name, question and label in each row of a table."""
     keys = FIELDS[label_type]
 
     def make(*cells: Any) -> tuple[str, str, str]:
@@ -267,7 +266,7 @@ def _picture_rows(
 
 
 def _read_split(items: Sequence[tuple[str, str, str]], folder: Path, look: Look) -> PictureSplit:
-    """Returns items with the pictures of a folder that they name, each read once."""
+    """Returns items and their images from a folder; each image is read once."""
     numbers = {name: i for i, name in enumerate(dict.fromkeys(name for name, *_ in items))}
     pictures = [read_picture(folder / name, *look) for name in numbers]
     digests = [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in numbers]
@@ -285,7 +284,7 @@ def _open_tfds(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pictu
     return read
 
 
-# The function for each source, and the types of labels that it provides.
+# The function for each source, and the label types that it provides.
 REGISTRY: dict[
     str, tuple[Callable[[ConfigDict, Look, str], dict[str, PictureSplit]], tuple[str, ...]]
 ] = {

@@ -1,7 +1,7 @@
 """Synthetic corpora, split by a stable hash of each item.
 
-Equal items are in the same split, which keeps the first one. Each split is the first n of its items
-in one infinite stream: its size does not change the other splits or its own beginning.
+Equal items are assigned to the same split, which keeps only the first of them. A split of size n
+contains the first n items assigned to it, so changing n does not affect other splits.
 """
 
 import re
@@ -18,7 +18,7 @@ SPLIT_OF_HASH = ("test", "validation") + ("train",) * 18
 
 
 def read_tables(path: Path) -> dict[str, list[list[str]]]:
-    """Returns the rows of each `[section]`; two or more spaces separate cells, `-` is empty."""
+    """Returns the rows of each `[section]`; two or more spaces separate cells. `-` means empty."""
     tables, rows = {}, []
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
@@ -31,10 +31,10 @@ def read_tables(path: Path) -> dict[str, list[list[str]]]:
 def fill(
     draw: Callable[[], Sequence[Item]], key: Callable[[Item], str], sizes: Mapping[str, int]
 ) -> dict[str, list[Item]]:
-    """Returns the first items of each split, up to its size, in the stream of `draw()`.
+    """Fills each split up to its size with the first items that `draw()` generates for it.
 
-    Items drawn together stay together. The key of their first item is hashed; if this key was drawn
-    before, they are dropped.
+    The items of one `draw` call stay together: a hash of the first item's key selects the split for
+    all of them. They are dropped if the split already has an item with this key.
     """
     splits: dict[str, list[Item]] = {split: [] for split in sizes}
     names: set[str] = set()

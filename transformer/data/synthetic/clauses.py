@@ -1,10 +1,10 @@
-"""Words, phrases and sentences of the synthetic English-German corpus, in both languages.
+"""Words, phrases and sentences of the synthetic English-German corpus.
 
-The words are in `lexicon.txt`, one row per lemma; the classes of words inflect them. Kinds
-("person", "food", ...) keep sentences sensible: a verb lists the kinds of its subject and object,
-an adjective those that it describes; "weather" is said of "it". Phrases and clauses cover agreement
-inside the noun phrase, the forms and positions of verbs, and the order of all other phrases;
-nothing is random. Words that share a piece of meaning are linked, see `grammar`.
+The words are in `lexicon.txt`, one row per lemma, and are inflected by the classes below. Semantic
+kinds ("person", "food", ...) keep sentences plausible: a verb lists the kinds of its subject and
+object, and an adjective lists the kinds of its nouns. Functions for phrases and clauses implement
+agreement inside the noun phrase, verb forms and positions, and the order of all other phrases.
+They are deterministic. Words that share a piece of meaning are linked; see `grammar`.
 
 Source: M. Durrell, "Hammer's German Grammar and Usage", the chapters on the word classes,
 adjectives (endings), and word order (the verbal bracket, objects and adverbials in the central
@@ -23,19 +23,19 @@ from transformer.data.synthetic import read_tables
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 GENDERS = "mfnp"  # masculine, feminine, neuter; the plural has one declension for all three
-PERSONS = ("1s", "2s", "3s", "p")  # the plural is one form in both languages (we, they)
+PERSONS = ("1s", "2s", "3s", "p")  # "p": we and they, whose verb forms are the same
 GROUPS = {"being": "person,animal", "goods": "thing,clothing,vehicle,device,surface"}  # kind groups
 CELLS = [(case, gender) for case in CASES for gender in GENDERS]
 Kinds = tuple[str, ...]
 
-# An adjective is `german` after a verb, but its `stem` before an ending; `present` is by person.
+# Adjectives: `german` follows a verb; `stem` takes endings. Modals: `present` is keyed by person.
 Adjective = namedtuple("Adjective", "english german stem kinds")
 Pronoun = namedtuple("Pronoun", "subject object person nominative accusative dative")
 Modal = namedtuple("Modal", "english present")
 
 
 def english_form(word: str, suffix: str) -> str:
-    """Returns `word` with the English suffix "s" or "ed", by the spelling rules."""
+    """Adds the English suffix "s" or "ed" to `word`, following the spelling rules."""
     form = re.sub("([^aeiou])y(?=(s|ed)$)", r"\1ie", word + suffix)
     return re.sub("e+ed$", "ed", re.sub("(s|sh|ch|x|o)s$", r"\1es", form))
 
@@ -53,14 +53,14 @@ def _group_nouns(rows: list[list[str]]) -> dict[str, list[list[str]]]:
 
 
 class Noun:
-    """A noun; `forms` has its German forms by case and gender. A mass noun has no `plural`."""
+    """A noun; `forms` maps case and gender to German forms. A mass noun has no `plural`."""
 
     def __init__(self, *row: str):
         english, german, self.gender, plural, suffix, kinds = row
         self.singular, _, many = english.partition("/")
         self.plural = (many or english_form(self.singular, "s")) if plural else ""
         self.kinds = _kinds_of_words(kinds)
-        # A genitive in -n marks a weak noun; then every case except the nominative has this form.
+        # A genitive in -n marks a weak noun, which has this form in all cases but the nominative.
         oblique = german + suffix if suffix.endswith("n") else german
         dative = plural if plural.endswith(("n", "s")) else plural + "n"
         forms = german, oblique, oblique, german + suffix, plural, plural, dative, plural
@@ -69,7 +69,7 @@ class Noun:
 
 
 class Determiner:
-    """A determiner; a form in `german` that equals the `stem` has no ending."""
+    """A determiner; after a form without an ending (`stem`), adjectives have strong endings."""
 
     def __init__(self, singular: str, plural: str, stem: str, endings: str, definite: str):
         self.singular, self.plural, self.stem = singular, plural, stem
@@ -78,11 +78,11 @@ class Determiner:
 
 
 class Verb:
-    """A verb; its `frame` names the complements that it takes, see `grammar`.
+    """A verb; `frame` is the name of the verb's complement pattern (see `grammar`).
 
-    `present` has its finite forms by person, without `prefix`, the separable prefix if any.
-    `particle` follows the English verb; if `splits`, a pronoun object comes between. `auxiliary`
-    forms the perfect; a verb without one has only the present tense.
+    `present` maps persons to German finite forms without the separable `prefix`. `particle` follows
+    the English verb, or a pronoun object if `splits` is true. `auxiliary` has the forms of the
+    perfect auxiliary. A verb without an auxiliary has only the present tense.
     """
 
     def __init__(self, *row: str):
@@ -95,7 +95,7 @@ class Verb:
         self.past, self.past_participle, self.third = irregular + regular[len(irregular) :]
         self.prefix, _, stem = german.rpartition("|")
         self.infinitive = self.prefix + stem
-        # The second person has the vowel of the third; after a sibilant the two are the same.
+        # The second person has the vowel of the third; after a sibilant, both forms are the same.
         second = third if third[:-1].endswith(("s", "ß", "z")) else third[:-1] + "st"
         singular = third.split("/") if "/" in third else [stem[:-2] + "e", second, third]
         self.present = _forms_by_person([*singular, stem])
@@ -132,7 +132,7 @@ GENITIVES = {n: Determiner(f"{n}'s", f"{n}'s", f"{n}s", "none", "definite") for 
 
 @functools.cache
 def nouns_of(kinds: Kinds) -> list[Noun]:
-    """Returns the nouns of any of the kinds."""
+    """Returns the nouns that belong to any of the kinds."""
     return [noun for noun in NOUNS if not set(kinds).isdisjoint(noun.kinds)]
 
 
@@ -174,13 +174,13 @@ def _by_word(text: str, *pieces: Piece) -> list[Word]:
 
 
 def joined(*phrases: Phrase) -> Phrase:
-    """Returns the words of several phrases as one phrase."""
+    """Concatenates several phrases into one phrase."""
     english = [word for phrase in phrases for word in phrase.english]
     return Phrase(english, [word for phrase in phrases for word in phrase.german])
 
 
 def fixed(english: str, german: str, links: str = "") -> Phrase:
-    """Returns a phrase of fixed words; `links` has each word's German positions, else its own."""
+    """Returns a fixed phrase; `links` lists each English word's German positions if they differ."""
     words, pieces = english.split(), [Piece() for _ in german.split()]
     places = zip(words, links.split(",") if links else "0123", strict=False)
     return Phrase(
@@ -199,9 +199,9 @@ def noun_phrase(
     of: bool = False,
     negation: Piece | None = None,
 ) -> Phrase:
-    """Returns a noun phrase; under a `negation`, an indefinite one has "any", in German "kein".
+    """Returns a noun phrase; a negated indefinite phrase has "any" in English, "kein" in German.
 
-    `owner` is in the genitive; it takes 's or, if `of`, "of".
+    The English genitive of `owner` is formed with "of" if `of` is true, and otherwise with 's.
     """
     gender, article, genitive, head = "p" if plural else noun.gender, Piece(), Piece(), Piece()
     pieces = [article]
@@ -230,7 +230,7 @@ def noun_phrase(
 
 
 def _verb_forms(clause: Clause, support: bool, final: bool) -> tuple[Phrase, Phrase, Phrase]:
-    """Returns finite verbs, other verbs, and English particle; `support` requires do-support."""
+    """Returns the finite verbs, other verbs and English particle; `support` adds do-support."""
     verb, modal, tense, person = clause.verb, clause.modal, clause.tense, clause.subject.person
     auxiliary, lexical, particle = every = Piece(), Piece(), Piece()
     past, third = tense == "past", person == "3s"
@@ -266,7 +266,7 @@ def _verb_forms(clause: Clause, support: bool, final: bool) -> tuple[Phrase, Phr
 
 
 def spell(clause: Clause, order: str = "second", question: bool = False) -> Phrase:
-    """Returns the words of a clause; the German finite verb is "first", "second" or "final"."""
+    """Returns a clause as words, with the German finite verb "first", "second" or "final"."""
     subject, verb, _, _, negation, objects, places, time, middle, fronted = clause
     first, last = (time, ()) if fronted else ((), time)
     finite, rest, after = _verb_forms(clause, bool(negation) or question, order == "final")
@@ -296,7 +296,7 @@ def subordinate(main: Clause, conjunction: Phrase, sub: Clause, sub_first: bool 
 
 
 def _written_clause(words: list[Word]) -> list[Word]:
-    """Returns the words with contractions; punctuation and 's are joined to the previous word."""
+    """Applies contractions, and attaches punctuation and 's to the previous word."""
     result = words[:1]
     for text, pieces in words[1:]:
         last, others = result[-1]
@@ -308,7 +308,7 @@ def _written_clause(words: list[Word]) -> list[Word]:
 
 
 def align(sentence: Phrase) -> Pair:
-    """Returns the capitalised texts, with links between words that share a piece of meaning."""
+    """Returns capitalised sentences, with alignment links between words that share a meaning."""
     english, german = _written_clause(sentence.english), _written_clause(sentence.german)
     places: dict[Piece, list[int]] = {}
     for i, (_, pieces) in enumerate(english):

@@ -1,15 +1,15 @@
-"""The built-in corpus: a generated English-German grammar, and two toy sequence tasks.
+"""The built-in corpora: English-German sentences from a grammar, and two toy sequence tasks.
 
-Every sentence is drawn as one structure of meaning and spelled out twice, so German is a function
-of English by construction. The phenomena are those that make translation into German hard:
-agreement inside the noun phrase, verb-second and verb-final order, separable verbs, the verb
-bracket of perfect and modals, "nicht" versus "kein", case from verbs and prepositions, genitives.
+Every sentence is sampled as one meaning structure and written in both languages, so the German
+sentence is a function of the English sentence. These phenomena are hard to translate: agreement
+inside the noun phrase, verb-second and verb-final order, separable verbs, the verb bracket of
+perfect and modals, "nicht" versus "kein", case governed by verbs and prepositions, and genitives.
 
-Alignment. Words that express the same piece of meaning are linked, and every word has a link:
-"does" to the finite German verb, a simple past ("bought") to both "hat" and "gekauft", the particle
-of "picks up" to the prefix ("ab"), "not" to "nicht" or "kein", which also links to "a" or "any",
-"wants to" to "will", "of" and "the" to "des", "man's" to "Mannes" and to the article that 's
-represents, "in the" to "im".
+Words that express the same piece of meaning have alignment links, and every word has a link. The
+links are: "does" to the finite German verb, a simple past ("bought") to both "hat" and "gekauft",
+the particle of "picks up" to the prefix ("ab"), "not" to "nicht" or "kein" (which is also linked to
+"a" or "any"), "wants to" to "will", "of" and "the" to "des", "man's" to "Mannes" and to the article
+that 's represents, and "in the" to "im".
 """
 
 import random
@@ -24,20 +24,20 @@ from transformer.data.synthetic.clauses import Clause, Phrase, Piece, fixed, joi
 Option = TypeVar("Option")
 
 MIN_WORDS, MAX_WORDS = 4, 16  # words per sentence, in both languages
-MAX_SEQUENCE = 12  # letters in toy sequences of the training text
+MAX_SEQUENCE = 12  # letters in toy sequences for training
 LETTERS = "abcdefghijklmnop"
 
-# The probability of an adverbial of time, by tense, and the adverb class to use otherwise.
+# The probability of a time adverbial for each tense; the adverb group that is used otherwise.
 TIMES = {"present": 0.3, "past": 1.0, "modal": 0.2, "future": 0.6}
 MIDDLES = {"present": "frequency", "perfect": "aspect"}
-# Kinds that have parts or qualities; kinds that a copula may describe, repeated by frequency.
+# Kinds that have parts or qualities; subject kinds of copula clauses, repeated to set frequencies.
 WHOLES = {"part": ("room", "building"), "quality": ("clothing", "vehicle")}
 COPULA_KINDS = ("person", "person", "person", "animal", "food", "drink", "text", "thing")
 COPULA_KINDS += ("clothing", "vehicle", "device", "part", "place", "surface")
 
 
 class Composer:
-    """Draws sentences; its probabilities set the frequency of each phenomenon."""
+    """Samples sentences; the probabilities here set the frequency of each phenomenon."""
 
     def __init__(self, seed: int):
         self.uniform = random.Random(seed).random
@@ -52,7 +52,7 @@ class Composer:
         return options[int(self.uniform() * len(options))]
 
     def new(self, options: Sequence[Option], tries: int = 3) -> Option:
-        """Returns an option that the sentence does not have yet, if a few tries find one."""
+        """Returns an option that is not yet in the sentence, unless several tries fail."""
         option = self.pick(options)
         if tries and option in self.used:
             return self.new(options, tries - 1)
@@ -70,12 +70,12 @@ class Composer:
         if not self.chance(probability):
             return []
         first, second = (self.pick(clauses.ADJECTIVES_OF[noun.kinds[0]]) for _ in range(2))
-        # Only a colour follows another adjective: then both languages have the same order.
+        # Only a colour follows another adjective, so that both languages have the same order.
         both = "color" in second.kinds and "color" not in first.kinds
         return [first, second] if both else [first]
 
     def owner(self, kinds: clauses.Kinds) -> Phrase:
-        """Returns a genitive; only "the" or possessives, rarely adjectives, precede its noun."""
+        """Returns a genitive: "the" or a possessive, rarely an adjective, and a noun."""
         noun = self.new(clauses.nouns_of(kinds))
         plural = self.chance(0.2)
         mine = "unowned" not in noun.kinds and self.chance(0.3)
@@ -85,7 +85,7 @@ class Composer:
     def noun_phrase(
         self, kinds: clauses.Kinds, case: str, negation: Piece | None = None, definite: bool = False
     ) -> Phrase:
-        """Returns a noun of one of the kinds, with a random determiner, adjectives and owner."""
+        """Samples a noun phrase of one of `kinds`, with a determiner, adjectives and an owner."""
         noun = self.new(clauses.nouns_of(kinds))
         plural = bool(noun.plural) and self.chance(0.1 if "place" in kinds else 0.25)
         indefinite = clauses.INDEFINITE if noun.plural and not plural else clauses.BARE
@@ -112,7 +112,7 @@ class Composer:
             one = case == "nominative" and noun.plural and not plural
             if one and self.chance(0.1):
                 determiner = clauses.EVERY
-            # A numeral would itself be negated; and kein should be as common as nicht.
+            # "nicht" would negate a numeral itself, and "kein" should be as common as "nicht".
             elif negation and (determiner in clauses.NUMERALS or self.chance(0.4)):
                 determiner = indefinite
         return clauses.noun_phrase(noun, plural, determiner, adjectives, case, owner, of, negation)
@@ -120,7 +120,7 @@ class Composer:
     def phrase(
         self, kinds: clauses.Kinds, case: str, negation: Piece | None = None, definite: bool = False
     ) -> Phrase:
-        """Returns a subject or object; `negation` is that of the clause, if kein may express it."""
+        """Samples a subject or object, in which "kein" may express the clause's `negation`."""
         draw, nominative = self.uniform() if "person" in kinds else 1.0, case == "nominative"
         if draw < (0.34 if nominative else 0.22) or kinds == ("weather",):
             pronoun = self.pick(clauses.PRONOUNS) if kinds != ("weather",) else clauses.EXPLETIVE
@@ -151,7 +151,7 @@ class Composer:
         return self.prepositional(preposition, "place")
 
     def places(self, verb: clauses.Verb) -> list[Phrase]:
-        """Returns the phrases of place, or with a preposition, that `verb`'s frame requires."""
+        """Returns the place and prepositional phrases that the frame of `verb` requires."""
         frame = verb.frame
         if frame == "stay" or (frame == "intransitive" and self.chance(0.6)):
             return [self.location(home=0.25 if frame == "stay" else 0.15)]
@@ -167,14 +167,14 @@ class Composer:
         return [self.prepositional(preposition, *kinds) for preposition in options]
 
     def complements(self, verb: clauses.Verb, negation: Piece | None) -> tuple[list[Phrase], ...]:
-        """Returns the objects after `verb`, and the phrases of place or with a preposition."""
+        """Returns the objects of `verb`, and its place and prepositional phrases."""
         objects, places, frame = [], self.places(verb), verb.frame
         if frame == "ditransitive":
             objects.append(self.phrase(("person",), "dative", definite=True))
         if frame in ("accusative", "dative", "ditransitive", "put"):
             case = "dative" if frame == "dative" else "accusative"
             objects.append(self.phrase(verb.objects, case, negation))
-        # No adjunct under nicht, which would then negate the adjunct, and none with a state.
+        # Stative verbs get no adjunct. After "nicht", an adjunct would be negated itself.
         denied = negation and objects and objects[0].definite
         if frame in ("accusative", "dative") and verb.auxiliary and not denied:
             draw = self.uniform()
@@ -281,9 +281,9 @@ def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
 
 
 def copy_sequences(seed: int, sizes: Mapping[str, int], step: int = 1) -> dict[str, list[Pair]]:
-    """Returns pairs of 4 to 12 letters and every `step`-th letter; see `generate` for the rest.
+    """Returns pairs of equal sequences of 4 to 12 letters, with reversed targets if `step` is -1.
 
-    The optional split "length_generalization" has sequences of 24 letters.
+    The optional split "length_generalization" has sequences of 24 letters. For `sizes`, see `fill`.
     """
     uniform = random.Random(seed).random
 

@@ -1,4 +1,4 @@
-"""A subword tokenizer: its files, imported models, and strings that are always one token."""
+"""Subword tokenizers: files, imported models, and strings that are always one token."""
 
 import copy
 import functools
@@ -28,13 +28,13 @@ from transformer.errors import RunError, UserError
 from transformer.files import MAX_FILE, open_input, parse_json, read_file, write_bytes, write_json
 
 NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # ids that occur in no text
-# Contains characters that no text has: a Unicode noncharacter, and a blank, which is read as '▁'.
+# Characters that occur in no text: a Unicode noncharacter, and a space, which is read as '▁'.
 NO_TEXT = "\U0010ffff "
-SYMBOL_SCORE = 1000.0  # for each character of a symbol
+SYMBOL_SCORE = 1000.0  # score per character of a symbol
 # Names of pieces that no text can produce.
 RESERVED = re.compile(r"<pad>|<unk>|<s>|</s>|<0x[0-9A-F]{2}>|.*[▁\U0010ffff].*")
 SPECIAL = {PAD_ID: "<pad>", UNK_ID: "<unk>", BOS_ID: "<s>", EOS_ID: "</s>"}
-READING_PREFIX = "reading:"  # prefix of a normalisation that is skipped for written texts
+READING_PREFIX = "reading:"  # prefix of the name of a normalisation that target texts do not get
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +42,13 @@ logger = logging.getLogger(__name__)
 class Tokenizer:
     """Converts raw text to token ids and back.
 
-    Texts are made canonical, see `canonicalize`, unless the model keeps all blanks.
+    Texts are first canonicalised (see `canonicalize`), unless the model keeps all spaces.
 
     Args:
       model: a serialised sentencepiece model.
-      origin: digest of the training text and the settings; '' if unknown.
-      writes: whether the model generates such texts, as targets: they keep characters that the
-        normalisation changes in input texts. An adopted model normalises all texts.
+      origin: digest of the training data and the settings, or '' if it is unknown.
+      writes: whether the texts are targets. Characters that are normalised in model inputs are kept
+        in targets, but an imported model normalises all texts.
     """
 
     def __init__(self, model: bytes, origin: str = "", writes: bool = False):
@@ -65,15 +65,15 @@ class Tokenizer:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=used)
 
     def proto(self) -> ModelProto:
-        """Returns the sentencepiece model in use, which may have one more piece at the end."""
+        """Returns the sentencepiece model in use, which may have an extra piece at the end."""
         proto = ModelProto.FromString(self.model)
         if self._writes and proto.normalizer_spec.name.startswith(READING_PREFIX):
             proto.normalizer_spec.precompiled_charsmap = b""
         is_unigram = proto.trainer_spec.model_type == TrainerSpec.UNIGRAM
         if is_unigram and any(p.type == p.USER_DEFINED and len(p.piece) > 1 for p in proto.pieces):
             # sentencepiece scores a symbol by its number of characters times the best score of any
-            # other piece, and a segmentation with fewer pieces may beat that. An extra piece, which
-            # no text has, makes its score unbeatable; ids stay the same.
+            # other piece, and a segmentation with fewer pieces may score higher. An extra piece
+            # that occurs in no text makes the score of symbols the highest; ids are unchanged.
             proto.pieces.add(piece=NO_TEXT, score=SYMBOL_SCORE)
         return proto
 
@@ -82,9 +82,9 @@ class Tokenizer:
         return Tokenizer(self.model, self.origin, writes=True)
 
     def typed(self) -> "Tokenizer":
-        """Returns the tokenizer for typed texts, with or without a blank before punctuation.
+        """Returns a tokenizer for typed texts, with or without a space before punctuation.
 
-        If pieces are words, and punctuation is always attached or always separate, it reads both.
+        If a word vocabulary has only attached or only separate punctuation, both styles are valid.
         """
         words, other = "\n".join(self.pieces(range(self.vocab_size))), copy.copy(self)
         alone = re.search(r"^▁[.,;:!?…]+$", words, re.MULTILINE) is not None
@@ -95,16 +95,16 @@ class Tokenizer:
 
     @property
     def digest(self) -> str:
-        """Fingerprint of the model, 16 hexadecimal digits."""
+        """Fingerprint of the model, as 16 hexadecimal digits."""
         return hashlib.sha256(self.model).hexdigest()[:16]
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without begin-of-sentence and end-of-sentence.
 
-        A run of unknown characters may be an unused piece, as in an imported model.
+        A run of unknown characters may match a piece of type UNUSED, as in imported models.
         """
         texts = [*map(self._canonical, texts)]
-        one = len(texts) == 1  # for lists, sentencepiece starts threads: ten times as slow
+        one = len(texts) == 1  # for a list, sentencepiece starts threads, which is ten times slower
         encoded = [self._processor.encode(texts[0])] if one else self._processor.encode(texts)
         for text, ids in zip(texts, encoded, strict=True) if self._unused else ():
             if UNK_ID in ids:
@@ -113,14 +113,14 @@ class Tokenizer:
         return encoded
 
     def normalize(self, text: str) -> str:
-        """Returns the text that is segmented, with '▁' for blanks."""
+        """Returns the normalised text, with '▁' in place of spaces."""
         return self._processor.normalize(self._canonical(text))
 
     def sample(self, text: str, strength: float, uniform: Callable[[], float]) -> list[int]:
-        """Returns the ids of a random segmentation of a normalised text, see `normalize`.
+        """Samples a segmentation of a text from `normalize`, and returns the token ids.
 
-        For kind bpe, the strength is the probability of dropping a merge (Provilkov et al. 2020);
-        for unigram, it is the exponent of a segmentation's probability (Kudo 2018). `uniform` draws
+        For BPE, `strength` is the probability of dropping a merge (Provilkov et al. 2020); for
+        unigram, it is the exponent of a segmentation's probability (Kudo 2018). `uniform` samples
         from [0, 1).
         """
         return self._draws.draw(text, strength, uniform)
@@ -130,23 +130,23 @@ class Tokenizer:
         return Draws(ModelProto.FromString(self.model))
 
     def decode(self, ids: Ids) -> str:
-        """Returns the text of ids before end-of-sentence; invalid bytes become U+FFFD."""
+        """Decodes the ids before end-of-sentence; invalid bytes become U+FFFD."""
         text = itertools.takewhile(lambda token: token != EOS_ID, ids)
         return self._processor.decode([int(t) for t in text if t not in (PAD_ID, BOS_ID)])
 
     def pieces(self, ids: Ids) -> list[str]:
-        """Returns the tokens as readable strings; '▁' begins a word, <0xF0> is a byte."""
+        """Returns the tokens as readable strings, with '▁' before a word, and bytes as <0xF0>."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
     def has_pieces_of(self, other: "Tokenizer") -> bool:
-        """Returns whether both have the same vocabulary, though segmentation may differ."""
+        """Returns whether both tokenizers have the same vocabulary; segmentation may differ."""
         ours, theirs = (each.pieces(range(each.vocab_size)) for each in (self, other))
         return ours == theirs
 
     def starts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the start of each token in its text, in characters from zero.
+        """Returns the character offset of each token in its text, from zero.
 
-        A token that begins a word starts at the space before it. The texts are canonical.
+        A token that begins a word starts at the space before the word. Texts must be canonical.
         """
         starts = []
         encoded = self._processor.encode(list(texts), out_type="serialized_proto")
@@ -157,7 +157,7 @@ class Tokenizer:
 
 
 def with_words(tokenizer: Tokenizer, words: Callable[[], Words] | None) -> Tokenizer:
-    """Returns a tokenizer with the words of its text, in a field that only training reads."""
+    """Adds the words of the training data to a tokenizer, in a field that encoding ignores."""
     if words is None or tokenizer.words.forms:
         return tokenizer
     proto = ModelProto.FromString(tokenizer.model)
@@ -166,8 +166,8 @@ def with_words(tokenizer: Tokenizer, words: Callable[[], Words] | None) -> Token
 
 
 def save_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
-    """Writes a tokenizer's model, unless the file has it already, and its origin."""
-    # A full disk must not destroy the existing file, and with it the run.
+    """Saves the model and the origin of a tokenizer, unless they are already saved."""
+    # A full disk must not corrupt the existing file, which the run needs.
     if not path.exists() or path.read_bytes() != tokenizer.model:
         write_bytes(path, tokenizer.model)
     note = {"origin": tokenizer.origin, "model": digest_of(tokenizer.model)}
@@ -183,24 +183,24 @@ def _read_note(path: Path) -> Any:
 
 
 def saved_tokenizer(path: Path, origin: str) -> Tokenizer | None:
-    """Returns the tokenizer in a run's folder, if it is undamaged and has this origin."""
+    """Returns a saved tokenizer, or None if it is missing or damaged, or has another origin."""
     model = read_file(path) if path.is_file() else b""
     right = _read_note(path) == {"origin": origin, "model": digest_of(model)}
     return Tokenizer(model, origin) if right else None
 
 
 def digest_of(data: bytes) -> str:
-    """Returns a fingerprint, 64 hexadecimal digits."""
+    """Returns a fingerprint as 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Returns the tokenizer in a file."""
+    """Loads a tokenizer from a file."""
     fix = "a checkpoint cannot be read without it: restore the original"
     with open_input(path, MAX_FILE, fix) as file:
         model = file.read()
     try:
-        if not model:  # sentencepiece would accept it
+        if not model:  # sentencepiece would accept an empty model
             raise RuntimeError
         return Tokenizer(model)
     except RuntimeError:
@@ -211,7 +211,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
 
 def check_models(settings: ConfigDict) -> None:
-    """Raises UserError if a joint vocabulary gets two models."""
+    """Raises UserError if a joint vocabulary is configured with two models."""
     if settings.joint and settings.target_model:
         raise UserError(
             f"tokenizer.target_model={settings.target_model!r} is for two vocabularies: set "
@@ -220,10 +220,10 @@ def check_models(settings: ConfigDict) -> None:
 
 
 def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) -> Tokenizer:
-    """Returns the tokenizer of a sentencepiece model file, with this project's special ids.
+    """Imports a sentencepiece model file as a tokenizer with this project's special ids.
 
-    It has the pieces of the model, plus the symbols of `config.tokenizer` and the special pieces
-    that the model lacks. If `saved`, a run's file, holds this model, that file is used.
+    The tokenizer has the pieces of the model, the symbols of `config.tokenizer`, and any special
+    pieces that the model lacks. If the run's `saved` file has this tokenizer, that file is loaded.
     """
     check_symbols(settings)
     origin = digest_of(repr(("adopted", name, settings.symbols)).encode())
@@ -253,7 +253,7 @@ def _read_model(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
 
 
 def _with_special_ids(proto: ModelProto, symbols: tuple[str, ...]) -> bytes:
-    """Returns the model with the four special pieces first, then its others, then the symbols."""
+    """Returns the model with the four special pieces first, then other pieces, then symbols."""
     spec = proto.trainer_spec
     names = {*SPECIAL.values(), spec.pad_piece, spec.bos_piece, spec.eos_piece}
     others = [
@@ -266,8 +266,8 @@ def _with_special_ids(proto: ModelProto, symbols: tuple[str, ...]) -> bytes:
 
 
 def set_pieces(proto: ModelProto, others: Sequence[Any], symbols: Sequence[str] = ()) -> None:
-    """Sets the pieces of a sentencepiece model: the four special ones, others, and the symbols."""
-    spec, others = proto.trainer_spec, list(others)  # may be the model's own pieces
+    """Sets the pieces of a sentencepiece model: four special pieces, `others`, then `symbols`."""
+    spec, others = proto.trainer_spec, list(others)  # a copy, since they may be `proto.pieces`
     del proto.pieces[:]
     for number, text in SPECIAL.items():
         kind = "UNKNOWN" if number == UNK_ID else "CONTROL"
@@ -283,7 +283,7 @@ def set_pieces(proto: ModelProto, others: Sequence[Any], symbols: Sequence[str] 
 
 
 def check_symbols(settings: ConfigDict) -> None:
-    """Raises UserError for an invalid entry of `tokenizer.symbols`, or a kind without symbols."""
+    """Raises UserError for invalid entries in `tokenizer.symbols`, or any entry for kind "word"."""
     for number, symbol in enumerate(settings.symbols):
         is_usable = isinstance(symbol, str) and re.fullmatch(r"\S+", symbol)
         if not is_usable or RESERVED.fullmatch(symbol) or symbol in settings.symbols[:number]:
@@ -303,7 +303,7 @@ def with_symbols(settings: ConfigDict, symbols: Sequence[str]) -> ConfigDict:
 
 
 def add_symbols(model: ModelProto, symbols: Sequence[str]) -> None:
-    """Adds each symbol as a piece to a sentencepiece model, if it is missing."""
+    """Makes each symbol a user-defined piece of a sentencepiece model; adds missing pieces."""
     there = {piece.piece: piece for piece in model.pieces}
     for symbol in symbols:
         piece = there.get(symbol) or model.pieces.add(piece=symbol)
@@ -313,7 +313,7 @@ def add_symbols(model: ModelProto, symbols: Sequence[str]) -> None:
 def refuse_broken_symbols(
     tokenizer: Tokenizer, settings: ConfigDict, fix: str = "choose another"
 ) -> None:
-    """Raises RunError, with `fix` at its end, unless each symbol is one token, even in words."""
+    """Raises RunError, with the advice `fix`, unless each symbol is one token even in words."""
     if settings.symbols and tokenizer.kind == "word":
         raise _no_symbols_in_words()
     for symbol in settings.symbols:

@@ -1,7 +1,7 @@
 """Random segmentations of normalised text (subword regularisation).
 
-sentencepiece also samples, but it seeds its generator in each process: a run that resumes could not
-reproduce the draws.
+sentencepiece can also sample, but it seeds its random generator in each process, so a resumed run
+could not reproduce the samples.
 
 Source: BPE-dropout, Provilkov et al. 2020, algorithm 1; subword regularization, Kudo 2018, section
 3.2, over all segmentations.
@@ -24,15 +24,15 @@ from transformer.data.batches import UNK_ID
 from transformer.errors import UserError
 
 WORD_START = "▁"  # precedes each word
-UNK_PENALTY = 10.0  # of an unknown character, relative to the lowest score; as in sentencepiece
+UNK_PENALTY = 10.0  # lowest score minus the score of unknown characters, as in sentencepiece
 CACHED = 2**16  # number of words in the cache
 SHORT = 24  # maximum characters of a cached word
-# The key of `config.tokenizer` with the strength of sampling, by kind of tokenizer.
+# The key of `config.tokenizer` with the sampling strength, for each tokenizer kind.
 KEYS = {kind: having(f"draws_{kind}")[0].removeprefix("tokenizer.") for kind in ("bpe", "unigram")}
 
 
 class Draws:
-    """Samples segmentations by a bpe or unigram model."""
+    """Samples segmentations from a BPE or unigram model."""
 
     def __init__(self, proto: Any):
         pieces = list(enumerate(proto.pieces))
@@ -52,7 +52,7 @@ class Draws:
         self._cached_lattice = functools.lru_cache(CACHED)(self._lattice)
 
     def draw(self, text: str, strength: float, uniform: Callable[[], float]) -> list[int]:
-        """Returns the ids of a segmentation of a normalised text; see `Tokenizer.sample`."""
+        """Samples the token ids of a normalised text; see `Tokenizer.sample`."""
         parts = self._symbols.split(text) if self._has_symbols else [text]
         ids: list[int] = []
         for number, part in enumerate(parts):
@@ -66,7 +66,7 @@ class Draws:
         return ids
 
     def _ids_of(self, pieces: Iterable[str]) -> Iterator[int]:
-        """Yields the ids of pieces; unknown characters become bytes, or one UNK_ID per run."""
+        """Yields the ids of pieces; unknown characters become bytes, or UNK_ID once per run."""
         before = None
         for piece in pieces:
             number = self._ids.get(piece, UNK_ID)
@@ -79,9 +79,9 @@ class Draws:
             before = number
 
     def _drop_merges(self, word: str, dropout: float, uniform: Callable[[], float]) -> list[int]:
-        """Returns the ids of a word, each merge being dropped with a probability at each step."""
+        """Encodes a word with BPE-dropout; `dropout` is the probability of dropping a merge."""
         ids, merges = (self._cached_best if len(word) <= SHORT else self._best)(word)
-        # The number of merges before the first dropped one is geometrically distributed.
+        # The number of merges before the first dropped merge is geometrically distributed.
         first = uniform()
         if first < (1.0 - dropout) ** merges:
             return ids
@@ -96,20 +96,20 @@ class Draws:
         return list(self._ids_of(pieces))
 
     def _merges(self, pieces: Sequence[str]) -> list[int]:
-        """Returns the places where two pieces can be merged, best first; ties go left to right."""
+        """Returns the positions of possible merges, best first; ties are ordered left to right."""
         pairs = enumerate(map("".join, itertools.pairwise(pieces)))
         scores = {place: self._scores[pair] for place, pair in pairs if pair in self._scores}
         return sorted(scores, key=scores.__getitem__, reverse=True)
 
     def _best(self, word: str) -> tuple[list[int], int]:
-        """Returns the ids of a word without dropped merges, and the number of merges."""
+        """Returns the ids of a word encoded without dropout, and the number of merges."""
         pieces = list(word)
         while places := self._merges(pieces):
             _merge(pieces, places[0])
         return list(self._ids_of(pieces)), len(word) - len(pieces)
 
     def _walk_lattice(self, word: str, alpha: float, uniform: Callable[[], float]) -> list[int]:
-        """Returns the ids of a word's segmentation, sampled from last character to first."""
+        """Samples a segmentation of a word, from the last character to the first."""
         lattice = (self._cached_lattice if len(word) <= SHORT else self._lattice)(word, alpha)
         end, pieces = len(word), []
         while end:
@@ -121,8 +121,8 @@ class Draws:
         return list(self._ids_of(reversed(pieces)))
 
     def _lattice(self, word: str, alpha: float) -> list[tuple[list[int], list[float]]]:
-        """Returns, for each end of a piece, its possible starts, and cumulative probabilities."""
-        totals, lattice = [0.0], [([], [])]  # log-sums over all segmentations up to a place
+        """Returns the possible starts and their cumulative probabilities for each piece end."""
+        totals, lattice = [0.0], [([], [])]  # log-sum-exp over all segmentations up to an end
         for end in range(1, len(word) + 1):
             starts, logs = [], []
             for start in range(max(0, end - self._longest), end):
@@ -142,7 +142,7 @@ class Draws:
 
 
 def _merge(pieces: list[str], place: int) -> None:
-    """Merges the piece at a place with the next one."""
+    """Merges the piece at position `place` with the next piece."""
     pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
 
 
@@ -150,7 +150,7 @@ def _merge(pieces: list[str], place: int) -> None:
 
 
 def strength_of(settings: ConfigDict, kind: str) -> float:
-    """Returns the dropout or alpha that a tokenizer of this kind samples with; 0 for none."""
+    """Returns the BPE dropout or the unigram alpha of a tokenizer kind, or 0 for no sampling."""
     for other, key in KEYS.items():
         if settings[key] and kind != other:
             raise UserError(
@@ -161,13 +161,13 @@ def strength_of(settings: ConfigDict, kind: str) -> float:
 
 
 def strengths_of(settings: ConfigDict, kinds: Sequence[str]) -> tuple[float, float]:
-    """Returns `strength_of` for source and target, 0 for a side that is not sampled."""
+    """Returns `strength_of` for source and target, or 0 for a side that is not sampled."""
     source, target = (strength_of(settings, kind) for kind in kinds)
     sides = settings.sampling_sides
     return source * (sides != "target"), target * (sides != "source")
 
 
 def make_random(*key: object) -> random.Random:
-    """Returns a random number generator, the same for a key in every process."""
+    """Returns a random generator seeded by `key`, identical in every process."""
     digest = hashlib.blake2b(" ".join(map(str, key)).encode(), digest_size=8).digest()
     return random.Random(int.from_bytes(digest, "big"))

@@ -1,4 +1,4 @@
-"""Training of subword tokenizers by sentencepiece on the text of the experiment, and extension."""
+"""Training and extension of subword tokenizers with sentencepiece."""
 
 import functools
 import io
@@ -39,21 +39,21 @@ from transformer.errors import RunError
 
 logger = logging.getLogger(__name__)
 
-BYTE_KINDS = ("bpe", "unigram")  # kinds that spell unknown characters in bytes, if `byte_fallback`
+BYTE_KINDS = ("bpe", "unigram")  # kinds that encode unknown characters as bytes, if `byte_fallback`
 BYTES = 256  # number of byte pieces
-# With these, `decode` restores every space and line break.
+# With these options, `decode` restores every space and line break.
 EXACT = {
     "remove_extra_whitespaces": False,
     "add_dummy_prefix": False,
     "max_sentence_length": 2**20,  # bytes; longer lines are ignored
 }
 EXACT_SYMBOLS = ("\n", "\t")
-SAMPLE_SEED = 0  # for the sample of sentences from large texts
-ALPHABETS = 1000  # number of characters: more than Latin, Greek and Cyrillic text uses
+SAMPLE_SEED = 0  # for sampling sentences from large corpora
+ALPHABETS = 1000  # number of characters; Latin, Greek and Cyrillic text uses fewer
 MAX_LINE_BYTES = 4192  # sentencepiece's default
-LINE_RULE = "lines 2"  # in cache keys: change the number if texts give other lines
+LINE_RULE = "lines 2"  # in cache keys: change the number if texts are split into other lines
 MIN_COVERAGE = 0.98  # minimum that sentencepiece accepts
-TOO_MANY = "required_chars"  # in sentencepiece's message if a vocabulary lacks room for characters
+TOO_MANY = "required_chars"  # in sentencepiece's message if a vocabulary cannot hold all characters
 
 Texts = Callable[[], Iterable[str]]  # can be read several times
 
@@ -70,19 +70,19 @@ def train_tokenizer(
     initial: Path | None = None,
     words: Callable[[], Words] | None = None,
 ) -> Tokenizer:
-    """Returns a tokenizer trained on `texts`, or a saved one from a run or the cache.
+    """Returns a tokenizer trained on `texts`, or a saved tokenizer from a run or the cache.
 
-    The same text and settings give the same tokenizer in every process.
+    The same texts and settings give the same tokenizer in every process.
 
     Args:
-      texts: raw sentences; read only if there is no tokenizer for them yet.
+      texts: raw sentences, which are read only if there is no saved tokenizer for them.
       content: fingerprint of `texts`.
-      count: number of texts; if there are more than `max_sentences`, about that many are sampled.
-      reads: whether texts are only inputs, not outputs; cycles over the sides of the texts.
-      saved: a run's file; used if it has the tokenizer of this text and these settings.
-      words: returns the words of the text, which are saved in the model; called only in training.
-      initial: a file of the run that this one starts from, which is kept or extended, as
-        `settings.initial` says; None for a new tokenizer. Read only if `saved` is not used.
+      count: number of texts; about `max_sentences` are sampled if there are more.
+      reads: for each side of the texts in turn, whether it is a model input and not an output.
+      saved: a run's tokenizer, which is used if it was trained on `texts` with these settings.
+      words: function that returns the words to save in the model; it is called only in training.
+      initial: tokenizer file of an earlier run, which is kept or extended according to
+        `settings.initial`, or None for a new tokenizer. It is read only if `saved` is not used.
     """
     check_symbols(settings)
     unread = having("draws") if initial else (*having("draws"), "tokenizer.initial")
@@ -122,7 +122,7 @@ def train_tokenizer(
 def _sample(
     texts: Iterable[str], fraction: float, reads: Sequence[bool], reader: Tokenizer
 ) -> Iterator[str]:
-    """Yields a random sample of normalised texts, the same each time, unlike sentencepiece's."""
+    """Yields a random sample of normalised texts, which is reproducible in every process."""
     sides = reader.writer(), reader
     draw = random.Random(SAMPLE_SEED).random
     for text, is_read in zip(texts, itertools.cycle(reads), strict=False):
@@ -133,7 +133,7 @@ def _sample(
 def _train_normalized(
     sample: Callable[[Tokenizer], Iterable[str]], settings: ConfigDict, **changes
 ) -> bytes:
-    """Trains a model on texts that are normalised beforehand, by the rules of their side."""
+    """Trains a model on texts that are normalised beforehand by the rules for their side."""
     name, size = settings.normalization.removeprefix(READING_PREFIX), EOS_ID + 3
     options = {"vocab_size": size + len(_user_symbols(settings)), "normalization_rule_name": name}
     least = ModelProto.FromString(_train_model(lambda: NO_TEXT[0], settings, "char", **options))
@@ -150,8 +150,8 @@ def _train_normalized(
 def _train_pieces(texts: Texts, settings: ConfigDict, **changes) -> bytes:
     """Trains a model with a limited number of single characters, to leave room for longer pieces.
 
-    If the characters of a script such as Chinese would take more than half of the vocabulary, the
-    rarest are spelt in bytes.
+    If the characters of a script such as Chinese would fill more than half of the vocabulary, the
+    rarest characters are encoded as bytes, provided that `byte_fallback` is set.
     """
     spelt, model = settings.byte_fallback and settings.kind in BYTE_KINDS, b""
     room = (settings.vocab_size - BYTES) // 2
@@ -177,12 +177,12 @@ def _train_pieces(texts: Texts, settings: ConfigDict, **changes) -> bytes:
 
 
 def _user_symbols(settings: ConfigDict) -> list[str]:
-    """Returns the strings that are always one piece, which follow the special pieces."""
+    """Returns the user-defined symbols (never split), whose ids follow the special tokens."""
     return [*(EXACT_SYMBOLS if settings.keep_spaces else ()), *settings.symbols]
 
 
 def _train_model(texts: Texts, settings: ConfigDict, kind: str, **changes) -> bytes:
-    """Returns the model that sentencepiece trains; `changes` override its options."""
+    """Trains a sentencepiece model; `changes` override the options."""
     model, symbols = io.BytesIO(), _user_symbols(settings)
     options = {
         "vocab_size": settings.vocab_size,
@@ -192,7 +192,7 @@ def _train_model(texts: Texts, settings: ConfigDict, kind: str, **changes) -> by
         # A word or character vocabulary has all pieces that occur, up to `vocab_size`.
         "hard_vocab_limit": kind in ("bpe", "unigram"),
         **(EXACT if settings.keep_spaces else {}),
-        # The model stores given options only, so omitted ones leave its bytes unchanged.
+        # A model stores only the options that are given, so omitted options do not change the file.
         **({"split_digits": True} if settings.split_digits else {}),
         **({"user_defined_symbols": symbols} if symbols else {}),
         **changes,
@@ -213,7 +213,7 @@ def _train_model(texts: Texts, settings: ConfigDict, kind: str, **changes) -> by
 
 
 def _explain_failure(message: str, settings: ConfigDict) -> str:
-    """Returns the error message, with the keys to change, if sentencepiece fails."""
+    """Returns the error message for a sentencepiece failure, with the config keys to change."""
     longest = EXACT["max_sentence_length"] if settings.keep_spaces else MAX_LINE_BYTES
     return (
         f"no tokenizer with config.tokenizer.vocab_size={settings.vocab_size} and config.tokenizer."
@@ -226,9 +226,9 @@ def _explain_failure(message: str, settings: ConfigDict) -> str:
 
 
 def grow(old: bytes, train: Callable[..., bytes], settings: ConfigDict) -> bytes:
-    """Returns a model with the pieces of `old` and, up to `vocab_size`, new ones from other text.
+    """Extends the model `old` to `vocab_size` with pieces that are trained on new text.
 
-    The new pieces are trained with the kind and the normalisation of `old`.
+    Training uses the tokenizer kind and the normalisation of `old`.
     """
     model = ModelProto.FromString(old)
     names = {piece.piece for piece in model.pieces}
@@ -245,20 +245,20 @@ def grow(old: bytes, train: Callable[..., bytes], settings: ConfigDict) -> bytes
         "byte_fallback": trainer.byte_fallback,
         "keep_spaces": not normalizer.add_dummy_prefix,
     }
-    # A small text adds fewer pieces.
+    # A small corpus may give fewer pieces.
     new = train(ConfigDict({**settings, **similar}), hard_vocab_limit=False)
     return grown_model(old, new, settings.vocab_size)
 
 
 def grown_model(old: bytes, new: bytes, size: int) -> bytes:
-    """Returns a sentencepiece model with the pieces of `old`, then those that only `new` has.
+    """Returns a sentencepiece model with the pieces of `old`, followed by new pieces of `new`.
 
-    The old pieces keep ids and scores. Among the new ones, the symbols come first, then single
+    Existing pieces keep their ids and scores. Among the new pieces, symbols come first, then single
     characters, then longer pieces in order, since a longer piece is useless without its characters.
-    In BPE, new pieces merge after all old ones, so that a text is segmented as before and then
-    perhaps merged further. A piece that the model would never produce, not even for its own text,
-    is left out: its parts merge in another way (Purason et al. 2025, "Teaching Old Tokenizers New
-    Words").
+    In BPE, new pieces are merged after all old pieces, so a text is segmented as before, and its
+    pieces may then be merged further. A new piece is left out if the model splits even the text of
+    this piece, because its parts merge in another way (Purason et al. 2025, "Teaching Old
+    Tokenizers New Words").
     """
     model, other = ModelProto.FromString(old), ModelProto.FromString(new)
     add_symbols(model, [p.piece for p in other.pieces if p.type == p.USER_DEFINED])

@@ -1,1 +1,1 @@
-"""Positional encodings, which act on embeddings, queries and keys, or scores."""
+"""Positional encodings, which change embeddings, queries and keys, scores, or values."""

@@ -1,4 +1,4 @@
-"""Encodings that are added to the embeddings: sinusoids [3.5] and learned vectors."""
+"""Positional encodings that are added to the embeddings: sinusoidal [3.5] and learned."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -14,13 +14,13 @@ BASE = 10_000.0  # base of the wavelengths, which increase up to 2 pi * 10,000 [
 def sinusoid_angles(
     positions: Int[Array, "*B L"], width: int, base: float = BASE
 ) -> Float[Array, "*B L half"]:
-    """Returns pos / base^(2i / width) in radians for i below width / 2 [3.5]."""
+    """Returns pos / base^(2i / width) in radians, for i from 0 to width / 2 - 1 [3.5]."""
     frequencies = base ** (-jnp.arange(0, width, 2) / width)
     return positions[..., None].astype(jnp.float32) * frequencies
 
 
 class Sinusoids(NoPositions):
-    """The base of the two orders of sines and cosines."""
+    """Base class of the interleaved and the split sinusoidal encoding."""
 
     @classmethod
     def check(cls, config: ModelConfig, setting: str) -> None:
@@ -31,9 +31,9 @@ class Sinusoids(NoPositions):
 
 
 class SinusoidalPositions(Sinusoids):
-    """Interleaved sines and cosines: dimension 2i is a sine, 2i + 1 the cosine of the same angle.
+    """Interleaved sinusoids: dimension 2i is the sine of an angle, and 2i + 1 is its cosine.
 
-    It is defined for any position, but need not generalise beyond the training length.
+    The encoding is defined for any position, but may not generalise beyond the training length.
 
     Source: Vaswani et al. 2017, section 3.5.
     """
@@ -45,12 +45,12 @@ class SinusoidalPositions(Sinusoids):
 
 
 class SplitPositions(Sinusoids):
-    """The same values in another order: all sines, then all cosines.
+    """Sinusoidal encoding with all sines first, and then all cosines.
 
-    The order of tensor2tensor, fairseq and many tutorials. Those two also divide the exponent by
-    d_model/2 - 1 instead of d_model/2, which stretches the wavelengths a little; here they are
-    the paper's, so that the encoding is exactly a permutation of `sinusoidal`. A projection
-    follows every use of the embeddings, so a model can learn the same function with either.
+    tensor2tensor, fairseq and many tutorials use this order. The first two also divide the exponent
+    by d_model/2 - 1 instead of d_model/2, which stretches the wavelengths a little. Here, they are
+    as in the paper, so the encoding is a permutation of `sinusoidal`. A projection always follows
+    the embeddings, so a model can learn the same function with either encoding.
     """
 
     def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]):
@@ -60,7 +60,7 @@ class SplitPositions(Sinusoids):
 
 
 class LearnedPositions(NoPositions):
-    """One trained vector for each position below `max_length`.
+    """One learned vector for each position below `max_length`.
 
     Source: Gehring et al. 2017; compared with sinusoids in Vaswani et al. 2017, Table 3 (E).
     """

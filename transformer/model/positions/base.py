@@ -1,10 +1,10 @@
-"""The interface of a positional encoding [3.5].
+"""The interface of positional encodings [3.5].
 
-An encoding has five hooks, and overrides those it needs. Two act once for a whole stack: `add`
-changes the embeddings, `bias` is added to the attention scores of every layer. Three act inside
-each layer, with parameters of that layer: `rotate` changes queries and keys, `score` adds a term of
-query and distance to the scores, and `value_bias` adds a term of the distances to the weighted
-values ("relative values").
+There are five hooks, of which an encoding overrides the ones it needs. Two are called once per
+stack: `add` changes the embeddings, and `bias` is added to the attention scores of every layer.
+Three are called in each layer, with parameters of the layer: `rotate` changes queries and keys,
+`score` returns a term for the scores that depends on query and distance, and `value_bias` returns a
+term for the weighted values that depends on the distances ("relative values").
 """
 
 from collections.abc import Sequence
@@ -21,45 +21,45 @@ LAYER_HOOKS = ("rotate", "score", "value_bias")
 
 
 class NoPositions(nn.Module):
-    """The identity in all hooks: a model that sees a bag of words, up to its masks.
+    """The base class of encodings, with no-op hooks: apart from masks, models see a bag of words.
 
     Args:
-      config: config of the model.
-      bidirectional: whether queries read keys on both sides of them; false in a decoder's
+      config: the model config.
+      bidirectional: whether queries attend to keys on both sides; False in a decoder's
         self-attention.
     """
 
     config: ModelConfig
     bidirectional: bool = True
-    of_pictures: ClassVar[bool] = False  # whether positions are cells of a grid of patches
+    of_pictures: ClassVar[bool] = False  # whether positions are patches of an image
 
     @classmethod
     def limit(cls, config: ModelConfig) -> int | None:
-        """Returns the maximum number of positions, or None if it is unlimited."""
+        """Returns the maximum number of positions, or None if there is no limit."""
         return None
 
     @classmethod
     def check(cls, config: ModelConfig, setting: str) -> None:
-        """Raises UserError if the model's numbers do not suit the encoding.
+        """Raises UserError if the model config is not valid for this encoding.
 
         Args:
-          setting: key and value that select the encoding, for the message.
+          setting: config key and value that select the encoding, for the error message.
         """
 
     def add(
         self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]
     ) -> Float[Array, "B L D"]:
-        """Returns the embeddings with their positions, counted from zero, encoded.
+        """Returns the embeddings with encoded positions.
 
         Args:
-          positions: shared by all sequences of a batch, or separate for each.
+          positions: zero-based, and either shared by all sequences of a batch or separate for each.
         """
         return embeddings
 
     def bias(
         self, query_positions: Int[Array, "L"], key_positions: Int[Array, "M"]
     ) -> Float[Array, "H L M"] | None:
-        """Returns the bias of the scaled scores, or None for no bias."""
+        """Returns the bias added to the scaled scores, or None if there is none."""
         return None
 
     def rotate(
@@ -74,7 +74,7 @@ class NoPositions(nn.Module):
         query_positions: Int[Array, "L"],
         key_positions: Int[Array, "M"],
     ) -> Float[Array, "B H L M"] | None:
-        """Returns the term added to the scores of scaled queries, or None for no term."""
+        """Returns the term added to the scores, given scaled queries, or None if there is none."""
         return None
 
     def value_bias(
@@ -83,14 +83,14 @@ class NoPositions(nn.Module):
         query_positions: Int[Array, "L"],
         key_positions: Int[Array, "M"],
     ) -> Float[Array, "B L H K"] | None:
-        """Returns the term added to the heads' weighted values, or None for no term."""
+        """Returns the term added to the heads' weighted values, or None if there is none."""
         return None
 
 
 def use_hooks(encoding: NoPositions, hooks: Sequence[str] = (*STACK_HOOKS, *LAYER_HOOKS)) -> None:
-    """Calls these hooks of an encoding, with one query and one key.
+    """Calls the given hooks of an encoding with one query and one key.
 
-    As the `method` of `init`, it initialises all parameters, including those of `nn.compact` hooks.
+    Passed as `method` to `init`, it initialises all parameters, also those of `nn.compact` hooks.
     """
     config, here = encoding.config, jnp.arange(1)
     heads = jnp.zeros((1, 1, config.num_heads, config.head_width))

@@ -1,4 +1,4 @@
-"""The positional encodings by name, and sums of them."""
+"""The registry of positional encodings, and sums of encodings."""
 
 import functools
 from collections.abc import Sequence
@@ -35,12 +35,12 @@ REGISTRY: dict[str, type[NoPositions]] = Registry(
 
 
 class SumOfPositions(NoPositions):
-    """The encodings in a name such as `sinusoidal+rotary`, applied in turn.
+    """Applies the encodings in a name such as `sinusoidal+rotary`, one after another.
 
     Args:
       names: keys of REGISTRY, joined by `+`.
-      hooks: the hooks used here, STACK_HOOKS or LAYER_HOOKS; encodings without any of them are left
-        out.
+      hooks: the hooks to use, STACK_HOOKS or LAYER_HOOKS; encodings that override none of these
+        hooks are left out.
     """
 
     names: str = "none"
@@ -77,23 +77,23 @@ def _total(terms: Sequence[Array | None]) -> Array | None:
 
 
 def split_names(name: str) -> list[str]:
-    """Returns the keys of REGISTRY that a name such as `sinusoidal+rotary` joins."""
+    """Splits a name such as `sinusoidal+rotary` into keys of REGISTRY."""
     return name.split("+")
 
 
 def acts_in(name: str, hooks: Sequence[str]) -> bool:
-    """Returns whether the encoding of this name overrides one of these hooks."""
+    """Returns whether the encoding with this name overrides any of the given hooks."""
     encoding = REGISTRY[name]
     return any(getattr(encoding, hook) is not getattr(NoPositions, hook) for hook in hooks)
 
 
 def fitting_names(config: ModelConfig) -> list[str]:
-    """Returns the keys of REGISTRY that suit a model's input, text or pictures."""
+    """Returns the keys of REGISTRY that are valid for a model's input, text or images."""
     return [name for name in REGISTRY if config.patch_size or not REGISTRY[name].of_pictures]
 
 
 def used_encodings(config: ModelConfig) -> dict[str, str]:
-    """Returns the encodings of each attention that a model has, by their config keys."""
+    """Returns the encoding names that a model uses, keyed by their config keys."""
     sides = {"encoder_positions": config.has_encoder, "decoder_positions": config.has_decoder}
     keys = [key if getattr(config, key) else "positions" for key, there in sides.items() if there]
     keys += ["cross_positions"] * all(sides.values())
@@ -101,14 +101,14 @@ def used_encodings(config: ModelConfig) -> dict[str, str]:
 
 
 def max_positions(config: ModelConfig) -> int | None:
-    """Returns the maximum number of positions of a Transformer, or None if it is unlimited."""
+    """Returns the maximum number of positions of a Transformer, or None if there is no limit."""
     names = used_encodings(config).values()
     limits = [REGISTRY[part].limit(config) for name in names for part in split_names(name)]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 def check_length(length: Size, config: ModelConfig) -> None:
-    """Raises UserError if a sequence of `length` tokens exceeds a learned table."""
+    """Raises UserError if `length` tokens exceed the size of a learned position table."""
     limit = max_positions(config)
     if limit is not None and length > limit:
         raise UserError(
@@ -118,7 +118,7 @@ def check_length(length: Size, config: ModelConfig) -> None:
 
 
 def check_encodings(config: ModelConfig) -> None:
-    """Raises UserError if a name is unknown, or an encoding in use does not suit the model."""
+    """Raises UserError if a name is unknown or repeated, or not valid for the model config."""
     used = used_encodings(config)
     fields = {
         "positions": config.positions,

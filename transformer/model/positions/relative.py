@@ -1,4 +1,4 @@
-"""Encodings of the distance between query and key: biases of scores, vectors, and rotations."""
+"""Relative positional encodings: score biases, learned vectors, and rotations."""
 
 import math
 
@@ -14,14 +14,14 @@ from transformer.model.positions.base import NoPositions
 
 
 class RelativeBias(NoPositions):
-    """One trained number for each head and bucket of distances, added to the score.
+    """A learned score bias for each head and distance bucket.
 
-    Short distances have a bucket each; longer ones share buckets that widen with the logarithm
-    of the distance, up to `bias_distance`; all beyond it share the last one. If there are keys on
-    both sides, each side has half of the buckets. All layers of a stack share the table.
+    Each short distance has its own bucket. Longer distances share buckets of logarithmically
+    increasing width, and distances above `bias_distance` share the last bucket. If queries attend
+    to both sides, each side has half of the buckets. All layers of a stack share the table.
 
-    Source: Raffel et al. 2020, "T5", section 2.1. T5 does not divide scores by the root of K;
-    here they are scaled with any encoding.
+    Source: Raffel et al. 2020, "T5", section 2.1. T5 does not divide scores by sqrt(K), whereas
+    here the scaling does not depend on the encoding.
     """
 
     @classmethod
@@ -48,10 +48,10 @@ class RelativeBias(NoPositions):
 
 
 class RelativeShaw(NoPositions):
-    """A trained vector for each distance is added to the key, and another to the value.
+    """For each distance, adds a learned vector to the keys, and another vector to the values.
 
-    Distances are clipped at `shaw_distance` either way, so all longer distances share one vector.
-    Each layer has its own tables, shared by its heads.
+    Distances are clipped at `shaw_distance`, so longer distances on the same side share a vector.
+    Each layer has its own tables, which all heads of the layer share.
 
     Source: Shaw et al. 2018, equations 3, 4 and section 3.2.
     """
@@ -76,10 +76,10 @@ class RelativeShaw(NoPositions):
 
 
 class Alibi(NoPositions):
-    """Lowers a score by the distance to its key times a fixed slope, which differs between heads.
+    """Subtracts the distance times a fixed slope from each score; each head has its own slope.
 
-    If there are keys on both sides, both have the same slope (the symmetric form); a decoder has
-    keys on one side only, as in the paper. It has no parameters and no maximum distance.
+    If there are keys on both sides, both sides have the same slope (the symmetric form); a decoder
+    has keys on one side only, as in the paper. There are no parameters, and no maximum distance.
 
     Source: Press et al. 2022, "Train Short, Test Long", section 3.
     """
@@ -92,10 +92,10 @@ class Alibi(NoPositions):
 def distance_buckets(
     distances: Int[Array, "L M"], buckets: int, furthest: int, bidirectional: bool
 ) -> Int[Array, "L M"]:
-    """Returns the bucket, from zero, of each distance (key position minus query position).
+    """Returns the zero-based bucket index of each distance (key position minus query position).
 
-    Of the n buckets on each side, the first n // 2 hold one distance each. The others grow
-    geometrically; the last one starts slightly before `furthest` and holds all longer distances.
+    Of the n buckets on each side, the first n // 2 contain one distance each. The other buckets
+    widen geometrically; the last starts slightly before `furthest` and has all longer distances.
 
     Source: Raffel et al. 2020, section 2.1.
     """
@@ -112,10 +112,10 @@ def distance_buckets(
 
 
 def alibi_slopes(num_heads: int) -> Float[np.ndarray, "H"]:
-    """Returns 2^(-8 h / H) for h from 1 to H, if H is a power of two.
+    """Returns the slopes of all heads: 2^(-8 h / H) for h from 1 to H, if H is a power of two.
 
-    Otherwise, returns the slopes of the next smaller power of two, then every second slope of twice
-    that power (Press et al. 2022, section 3 and the authors' code).
+    Otherwise, returns the slopes for the next smaller power of two, and then every second slope for
+    twice that power (Press et al. 2022, section 3 and the authors' code).
     """
     power = 2 ** int(math.log2(num_heads))
     slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
@@ -124,10 +124,10 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, "H"]:
 
 
 class RotaryPositions(NoPositions):
-    """Dimensions 2i and 2i + 1 of each query and key are rotated by pos * 10000^(-2i / K) radians.
+    """Rotates dimensions 2i and 2i + 1 of queries and keys by pos * 10000^(-2i / K) radians.
 
-    So a score depends only on the distance between its query and key. The encoding is defined for
-    any distance, but distances beyond the training length rotate by angles not seen in training.
+    A score therefore depends on positions only through the distance between query and key. The
+    encoding is defined for any distance, but training covers only distances within a text.
 
     Source: Su et al. 2021, "RoFormer", equation 34.
     """
@@ -147,7 +147,7 @@ class RotaryPositions(NoPositions):
 def rotate_pairs(
     heads: Float[Array, "B L H K"], angles: Float[Array, "L pairs"]
 ) -> Float[Array, "B L H K"]:
-    """Returns the heads with dimensions 2i and 2i + 1 rotated by angle i of their position."""
+    """Rotates dimensions 2i and 2i + 1 of the heads by the i-th angle of each position."""
     sine, cosine = (_compute_once(f(angles))[:, None] for f in (jnp.sin, jnp.cos))
     even, odd = heads[..., 0::2], heads[..., 1::2]
     rotated = jnp.stack([even * cosine - odd * sine, even * sine + odd * cosine], axis=-1)
@@ -155,9 +155,9 @@ def rotate_pairs(
 
 
 def _compute_once(table: Float[Array, "L pairs"]) -> Float[Array, "L pairs"]:
-    """Returns the table as an array that XLA computes once for all layers.
+    """Returns the table as an array that XLA computes only once for all layers.
 
-    Otherwise XLA's CPU backend recomputes it for each element of the heads, which takes 4% of a
-    training step. It does not fuse products, and the product with the identity is exact.
+    Otherwise XLA's CPU backend recomputes the table for each element of the heads, which takes 4%
+    of a training step. XLA does not fuse the (exact) matrix product with the identity.
     """
     return jnp.matmul(table, jnp.eye(table.shape[-1]), precision="highest")

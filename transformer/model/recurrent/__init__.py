@@ -1,1 +1,1 @@
-"""Recurrent encoders and decoders, an alternative to the Transformer's."""
+"""Recurrent encoder-decoder models, an alternative to the Transformer."""

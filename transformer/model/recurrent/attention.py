@@ -1,4 +1,4 @@
-"""The attention of a recurrent decoder over the source: additive and multiplicative."""
+"""Additive and multiplicative attention of a recurrent decoder over the source."""
 
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from transformer.variants import Registry
 
 @flax.struct.dataclass
 class EncoderMemory:
-    """The encoder's output in the form used by attention: keys to compare, values to average."""
+    """The encoder output for attention: keys that are scored, and values that are averaged."""
 
     keys: Float[Array, "B M D"]
     values: Float[Array, "B M D"]
@@ -24,14 +24,14 @@ class EncoderMemory:
 
 
 class AdditiveAttention(nn.Module):
-    """A decoder that attends before its step, with its previous state.
+    """Additive attention, which is computed from the previous state before each decoder step.
 
-    The score of a source position is v^T tanh(W s + U h), with s the first layer's last output and
-    h the encoder's; the context is a second input of the first layer's cell. Logits are computed
-    from a maxout over pairs of a projection of the state, the last token and the context.
+    The score of a source position is v^T tanh(W s + U h), where s is the first layer's previous
+    output and h is the encoder output. The context is a second input of the first layer's cell. The
+    logits use a maxout (over pairs) of a projection of the state, the last token and the context.
 
-    Unlike in the source, there may be layers above the first, and cells other than the GRU;
-    and the logits use the top layer's state after its step, not before it.
+    Unlike in the paper, there can be several layers and cells other than the GRU, and the logits
+    use the top layer's state after the step instead of the state before the step.
 
     Source: Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and
     Translate", section 3.1, appendices A.1.2 (score) and A.2.2 (decoder).
@@ -51,7 +51,7 @@ class AdditiveAttention(nn.Module):
     def attend(
         self, states: Float[Array, "B L D"], memory: EncoderMemory
     ) -> tuple[Float[Array, "B L D"], Float[Array, "B 1 L M"]]:
-        """Returns each state's attention context, and its weights, float32."""
+        """Returns the attention context and the float32 attention weights of each state."""
         hidden = jnp.tanh(self.query(states)[:, :, None] + memory.keys[:, None])
         return _average(self.score(hidden)[..., 0], memory)
 
@@ -61,10 +61,10 @@ class AdditiveAttention(nn.Module):
         states: Float[Array, "B L D"],
         context: Float[Array, "B L D"],
     ) -> Float[Array, "B L D"]:
-        """Returns the vectors that the logits are computed from.
+        """Returns the vectors from which the logits are computed.
 
         Args:
-          embedded: embeddings of the tokens that were read in these steps.
+          embedded: embeddings of the tokens read in these steps.
           states: the top layer's outputs after these steps.
           context: the attention context of these steps.
         """
@@ -73,14 +73,14 @@ class AdditiveAttention(nn.Module):
 
 
 class MultiplicativeAttention(nn.Module):
-    """A decoder that attends after its step, with the top layer's new output.
+    """Multiplicative attention, which uses the top layer's output after each decoder step.
 
-    The score of a source position is s^T W h, with s the top layer's output and h the encoder's;
-    logits are computed from the attentional vector tanh(W_c [context; s]). No step depends on the
-    context of another, so all positions of a target attend at once.
+    The score of a source position is s^T W h, where s is the top layer's output and h the output of
+    the encoder. Logits use the attentional vector tanh(W_c [context; s]). No step depends on the
+    context of another step, so attention is computed for all target positions at once.
 
-    Unlike in the source's best models, the attentional vector is not an input of the next step
-    (input feeding), and it attends to all source positions (global attention).
+    Unlike in the paper's best models, there is no input feeding (the attentional vector is not an
+    input of the next step), and attention is global (over all source positions).
 
     Source: Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation",
     section 3.1, equations 8 ("general") and 5.
@@ -98,7 +98,7 @@ class MultiplicativeAttention(nn.Module):
     def attend(
         self, states: Float[Array, "B L D"], memory: EncoderMemory
     ) -> tuple[Float[Array, "B L D"], Float[Array, "B 1 L M"]]:
-        """Returns each state's attention context, and its weights, float32."""
+        """Returns the attention context and the float32 attention weights of each state."""
         scores = jnp.einsum("BLD,BMD->BLM", states, memory.keys, preferred_element_type=jnp.float32)
         return _average(scores, memory)
 
@@ -108,21 +108,21 @@ class MultiplicativeAttention(nn.Module):
         states: Float[Array, "B L D"],
         context: Float[Array, "B L D"],
     ) -> Float[Array, "B L D"]:
-        """Returns the vectors for the logits, see `AdditiveAttention.features`."""
+        """Returns the vectors from which the logits are computed; see `AdditiveAttention`."""
         return jnp.tanh(self.output(jnp.concatenate([context, states], axis=-1)))
 
 
 def _average(
     scores: Float[Array, "B L M"], memory: EncoderMemory
 ) -> tuple[Float[Array, "B L D"], Float[Array, "B 1 L M"]]:
-    """Returns the values weighted by the softmax of the scores, and the weights."""
+    """Returns the average of the values, weighted by the softmax of the scores, and the weights."""
     scores = scores[:, None].astype(jnp.float32)
     weights = masked_softmax(scores, padding_mask(memory.mask))
     values = memory.values
     return jnp.einsum("BLM,BMD->BLD", weights[:, 0].astype(values.dtype), values), weights
 
 
-# With None, the decoder's initial state is its only information about the source.
+# Without attention (None), the initial state is the decoder's only information about the source.
 REGISTRY: dict[str, type[nn.Module] | None] = Registry(
     additive=AdditiveAttention,
     multiplicative=MultiplicativeAttention,

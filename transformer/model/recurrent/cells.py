@@ -1,8 +1,8 @@
-"""Recurrent cells, and the application of a cell to a sequence.
+"""Recurrent cells, and functions that run a cell over a sequence.
 
-A cell maps a projected input and a state to the next state, a tuple of float32 vectors, the first
-of which is the output. The products of the inputs with their kernel do not depend on the state:
-`Cell.project` computes them for a whole sequence at once, so each step only multiplies the state.
+A cell maps a projected input and a state to the next state, a tuple of float32 vectors; the first
+vector is the output. The input projections do not depend on the state: `Cell.project` computes them
+for the whole sequence at once, so a step multiplies only the state by a kernel.
 """
 
 import functools
@@ -19,14 +19,14 @@ from transformer.model.matmul import linear
 from transformer.variants import Registry
 
 State = tuple[Float[Array, "*batch width"], ...]
-POLAR_STEPS = 48  # Newton-Schulz steps: enough for singular values of 1e-6 times the largest
+POLAR_STEPS = 48  # Newton-Schulz steps, enough for singular values of 1e-6 times the largest
 
 
 def orthogonal(key: Array, shape: tuple[int, int]) -> Float[Array, "width width"]:
-    """Returns a random orthogonal matrix: the polar factor of a normal matrix.
+    """Returns a random orthogonal matrix: the polar factor of a Gaussian matrix.
 
-    It is computed by the Newton-Schulz iteration, which uses only products. The usual QR
-    decomposition is avoided, because two of them in one program deadlocked in XLA's CPU backend.
+    It is computed by Newton-Schulz iteration, which uses only matrix products. The usual QR
+    decomposition is avoided, because two of them in one program deadlocked on XLA's CPU backend.
 
     Source: Higham 2008, "Functions of Matrices", equation 8.20.
     """
@@ -41,18 +41,17 @@ def orthogonal(key: Array, shape: tuple[int, int]) -> Float[Array, "width width"
 
 
 class Cell(nn.Module):
-    """The base of all cells: a kernel for inputs and one for the state, with a block for each gate.
+    """Base class of recurrent cells, whose input and recurrent kernels have one block per gate.
 
-    Input kernels are initialised Glorot-uniform and recurrent ones orthogonal, separately for each
-    gate; biases start at zero, except that the forget gate's start at one, so that a state is kept
-    until a cell learns to forget. Some of the papers omit biases; here all cells have them.
+    Input kernels are initialised as Glorot uniform and recurrent kernels as orthogonal, separately
+    for each gate. Biases start at zero, but the forget gate's bias starts at one, so that a cell
+    keeps its state until it learns to forget. Some papers omit biases; here all cells have them.
 
     Args:
-      inputs: width of the inputs.
-      width: width of the output, and of each vector of the state.
-      dtypes: dtypes of projected inputs and of products; gates and states are float32.
-      context: width of a second input that is computed at each step, see `project_context`; 0 for
-        none.
+      inputs: dimension of the inputs.
+      width: dimension of the output, and of each vector of the state.
+      dtypes: dtypes of projected inputs and matrix products; gates and states are float32.
+      context: dimension of a second input at each step (see `project_context`), or 0 for none.
 
     Source: Glorot and Bengio 2010, equation 16; Saxe et al. 2014, "Exact solutions to the nonlinear
     dynamics of learning in deep linear neural networks", and Bahdanau et al. 2015, appendix B.1
@@ -60,7 +59,7 @@ class Cell(nn.Module):
     Architectures" (the forget gate's bias).
     """
 
-    gates: ClassVar[tuple[str, ...]]  # the kernels' blocks of columns, in order
+    gates: ClassVar[tuple[str, ...]]  # the column blocks of the kernels, in order
     states: ClassVar[int] = 1  # number of vectors in the state
 
     inputs: int
@@ -80,25 +79,25 @@ class Cell(nn.Module):
             self.context_kernel = self.param("context_kernel", glorot, (self.context, columns))
 
     def project(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch columns"]:
-        """Returns the contribution of the inputs to all gates, with the biases."""
+        """Returns the projection of the inputs for all gates, including the biases."""
         y = self._product(x, self.input_kernel) + self.bias
         return y.astype(self.dtypes.activations)
 
     def project_context(self, context: Float[Array, "*batch D"]) -> Float[Array, "*batch columns"]:
-        """Returns the contribution of the second input, to be added to a step's projected input."""
+        """Returns the projection of the second input, to be added to a step's projected input."""
         return self._product(context, self.context_kernel)
 
     def zeros(self, *batch: Size) -> State:
-        """Returns the initial state, zeros."""
+        """Returns the initial state, which is all zeros."""
         return (jnp.zeros((*batch, self.width)),) * self.states
 
     def _product(self, x, kernel) -> Float[Array, "*batch columns"]:
-        """Returns the product, summed in float32 and flat as in `layers.Linear`."""
+        """Returns x @ kernel with float32 sums, over flattened tokens as in `layers.Linear`."""
         y = linear(x.reshape(-1, x.shape[-1]), kernel, self.dtypes.factors, "float32")
         return y.reshape(*x.shape[:-1], -1)
 
     def _sums(self, projected, output) -> list[Float[Array, "*batch width"]]:
-        """Returns each gate's sum before its activation."""
+        """Returns the pre-activations of all gates, one array per gate."""
         sums = projected + self._product(output, self.recurrent_kernel)
         return jnp.split(sums, len(self.gates), axis=-1)
 
@@ -119,7 +118,7 @@ class LSTM(Cell):
 
         c' = tanh(z) * sigmoid(i) + c * sigmoid(f)        y' = tanh(c') * sigmoid(o)
 
-    where z, i, f, o are W x + R y + b with their own parameters. The state is (y, c).
+    where z, i, f and o are W x + R y + b with separate parameters. The state is (y, c).
 
     Source: Hochreiter and Schmidhuber 1997; Gers et al. 2000 (forget gate); the equations of Greff
     et al. 2017, "LSTM: A Search Space Odyssey", section II, without their peepholes.
@@ -136,9 +135,9 @@ class LSTM(Cell):
 
 
 class PeepholeLSTM(LSTM):
-    """The LSTM whose gates also see the memory: input and forget gate the old, output gate the new.
+    """An LSTM with peepholes: gates also read the memory; the output gate reads the new memory.
 
-    The peepholes, a weight for each gate and unit, start at zero, as in an LSTM without them.
+    The peephole weights, one per gate and unit, start at zero, so the cell starts as a plain LSTM.
 
     Source: Gers and Schmidhuber 2000, "Recurrent Nets that Time and Count"; Greff et al. 2017,
     section II.
@@ -159,13 +158,13 @@ class PeepholeLSTM(LSTM):
 
 
 class GRU(Cell):
-    """The gated recurrent unit, which resets the state before its product with the kernel.
+    """The gated recurrent unit; the reset gate is applied before the recurrent kernel.
 
         h' = z * h + (1 - z) * tanh(W x + U (r * h) + b)
 
-    Many implementations reset after the product, r * (U h): another function, with one product per
-    step instead of two. The update gate z keeps the old state, as in the source; Bahdanau et al.
-    2015, appendix A.1.1, call 1 - z the update gate.
+    Many implementations apply the reset gate after the product, r * (U h), which is a different
+    function with one product per step instead of two. The update gate z weights the old state, as
+    in the paper; Bahdanau et al. 2015, appendix A.1.1, call 1 - z the update gate.
 
     Source: Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder for
     Statistical Machine Translation", equations 5 to 8.
@@ -214,17 +213,17 @@ def recur(
     starts: Bool[Array, "L *batch"] | None = None,
     reverse: bool = False,
 ) -> tuple[Float[Array, "L *batch width"], Any]:
-    """Returns the output after each step, and the other return values of the steps.
+    """Returns the output after each step, and the additional outputs of all steps.
 
-    Time is the first axis, as `scan` needs it.
+    Time is the first axis, as `scan` requires.
 
     Args:
-      module: the owner of the parameters that `step` uses.
-      step: (module, projected input, state) -> (state, other output).
+      module: the module that owns the parameters of `step`.
+      step: (module, projected input, state) -> (state, additional output).
       state: initial state.
-      mask: where it is False, the step keeps the state unchanged.
-      starts: where it is True, the state is zero before the step.
-      reverse: from the last step to the first.
+      mask: False at steps that leave the state unchanged.
+      starts: True at steps before which the state is reset to zero.
+      reverse: whether to run from the last step to the first.
     """
 
     def body(module, state, inputs):
@@ -237,7 +236,7 @@ def recur(
         )
         return state, (state[0], other)
 
-    # No unrolling: four steps per iteration take longer to compile and were not faster on a CPU.
+    # Not unrolled: four steps per iteration took longer to compile and were not faster on a CPU.
     scan = nn.scan(body, variable_broadcast="params", split_rngs={"params": False}, reverse=reverse)
     _, (outputs, others) = scan(module, state, (projected, mask, starts))
     return outputs, others
@@ -254,7 +253,7 @@ def run_cell(
     """Returns a cell's output at each position; see `recur` for the arguments.
 
     Args:
-      state: initial state; None for zeros.
+      state: initial state, or None for zeros.
     """
     projected = cell.project(x.swapaxes(0, 1))
     outputs, _ = recur(
@@ -270,14 +269,14 @@ def run_cell(
 
 
 class BidirectionalLayer(nn.Module):
-    """Two cells, one for each direction, with concatenated outputs.
+    """Runs one cell in each direction, and concatenates the outputs of both cells.
 
-    Padding does not change their states. So the left-to-right half of the last position and the
-    right-to-left half of the first are the two final states, with or without padding.
+    Padding does not change the states. Therefore the forward half of the last position and the
+    backward half of the first position are the two final states, with or without padding.
 
     Args:
       cell: a key of REGISTRY.
-      features: width of inputs and outputs; even, half for each direction.
+      features: dimension of inputs and outputs; must be even, since each direction outputs half.
 
     Source: Schuster and Paliwal 1997, "Bidirectional Recurrent Neural Networks".
     """

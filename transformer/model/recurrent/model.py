@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoder with attention, the baseline of the Transformer."""
+"""The recurrent encoder-decoder with attention, a baseline for the Transformer."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -21,17 +21,17 @@ from transformer.model.recurrent.cells import BidirectionalLayer, State, recur, 
 
 
 class RecurrentModel(Architecture):
-    """Predicts each next token of a target from the target so far and a source, by recurrence.
+    """A recurrent model that predicts the next target token from the source and previous tokens.
 
-    The encoder is bidirectional, the decoder unidirectional. Each decoder layer starts from the
-    tanh of a projection of the encoder's two final states, one projection for every vector of the
-    state. Bahdanau et al. 2015, appendix A.2.2, project only the right-to-left state. Dropout is on
-    embeddings and on the outputs of layers, never between steps (Zaremba et al. 2014).
+    The encoder is bidirectional; the decoder is unidirectional. Each vector of a decoder layer's
+    initial state is the tanh of a separate projection of the encoder's two final states; Bahdanau
+    et al. 2015, appendix A.2.2, project only the right-to-left state. Dropout is applied to
+    embeddings and layer outputs, but never between steps (Zaremba et al. 2014).
 
-    Without encoder layers this is a language model, which starts from a state of zeros.
+    Without encoder layers, this is a language model with an initial state of zeros.
 
     Source: Cho et al. 2014; Sutskever et al. 2014, "Sequence to Sequence Learning with Neural
-    Networks"; for the attentions see their classes.
+    Networks"; the attention classes name their own sources.
     """
 
     has_heads = False
@@ -80,7 +80,7 @@ class RecurrentModel(Architecture):
         rates: DropoutRates = NO_DROPOUT,
         segments: Int[Array, "B L"] | None = None,
     ) -> Float[Array, "B L D"]:
-        """See `Architecture`; with segments, the state is reset to zero at the start of each.
+        """See `Architecture`; the state is reset to zero at the start of each segment.
 
         Attention weights over the source are sown as `intermediates/weights`.
         """
@@ -104,7 +104,7 @@ class RecurrentModel(Architecture):
         beam_size: int,
         steps: Size,
     ) -> "DecoderState":
-        """See `Architecture`; the size of a state does not depend on the number of steps."""
+        """See `Architecture`; the size of the cache does not depend on `steps`."""
         memory = None
         if self.config.num_encoder_layers:
             assert source_mask is not None, "the encoder reads a source"
@@ -152,8 +152,8 @@ class RecurrentModel(Architecture):
 
     @nn.nowrap
     def kernels_per_token(self, params: Any) -> int:
-        # The kernel of the first states works once per sentence, that of additive scores once per
-        # pair of tokens, like the products of attention.
+        # The kernel of the initial states is applied once per sentence, and the kernel of additive
+        # scores is applied once per pair of tokens, like attention products.
         score = params.get("attention", {}).get("score", {})
         others = params.get("first_states", {}), score
         return count_kernels(params) - sum(map(count_kernels, others))
@@ -173,7 +173,7 @@ class RecurrentModel(Architecture):
         return EncoderMemory(self.attention.key(memory), memory, mask)
 
     def _first_states(self, memory: Float[Array, "B M D"] | None, batch: Size) -> tuple[State, ...]:
-        """Returns each decoder layer's state before the first step."""
+        """Returns the initial state of each decoder layer."""
         if memory is None:
             return tuple(cell.zeros(batch) for cell in self.decoder_layers)
         half = self.config.d_model // 2
@@ -188,7 +188,7 @@ class RecurrentModel(Architecture):
     def _attending_step(
         self, projected: Float[Array, "B P columns"], state: State, memory: EncoderMemory | None
     ):
-        """Returns the first layer's next state, and its attention context and weights."""
+        """Returns the first layer's next state, and the attention context and weights."""
         cell = self.decoder_layers[0]
         assert self.attention is not None
         assert memory is not None
@@ -196,12 +196,12 @@ class RecurrentModel(Architecture):
         return cell(projected + cell.project_context(context), state), (context, weights)
 
     def _run_attending_cell(self, x, memory: EncoderMemory | None, mask, state: State):
-        """Returns the first layer's outputs and contexts [B, L, D], over a whole target."""
+        """Returns the first layer's outputs and attention contexts [B, L, D] for whole targets."""
 
         def step(model, projected, state):
             return model._attending_step(projected, state, memory)
 
-        # Time first, and an axis of one hypothesis per sentence, as in `decode_step`.
+        # Moves time to the first axis, and adds an axis of one hypothesis, as in `decode_step`.
         projected = self.decoder_layers[0].project(x.swapaxes(0, 1))[:, :, None]
         state = tuple(vector[:, None] for vector in state)
         outputs, (context, weights) = recur(self, step, state, projected, mask.T[:, :, None])
@@ -212,7 +212,7 @@ class RecurrentModel(Architecture):
     def _features(
         self, embedded, x, context, memory: EncoderMemory | None
     ) -> Float[Array, "B L D"]:
-        """Returns the decoder's output, given the top layer's outputs `x`."""
+        """Returns the decoder output, given the outputs `x` of the top layer."""
         if self.attention is None:
             return x
         if context is None:
@@ -236,9 +236,9 @@ class DecoderState:
         return dataclasses.replace(self, states=states)
 
     def grow(self, steps: int) -> "DecoderState":
-        """Returns the cache, which has room for any number of tokens."""
+        """Returns the cache unchanged, since it has room for any number of tokens."""
         return self
 
     def take(self, rows: Int[Array, "n"]) -> "DecoderState":
-        """Returns the cache of some sentences."""
+        """Returns the cache for the selected sentences."""
         return jax.tree.map(lambda x: x[rows], self)

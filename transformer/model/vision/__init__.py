@@ -1,1 +1,1 @@
-"""Models of pictures: patches instead of words, and the baselines of other papers."""
+"""Image models: inputs, patch embeddings, positional encodings and augmentation."""

@@ -1,4 +1,4 @@
-"""Random augmentation of training pictures, on the device, by the library augmax."""
+"""Random augmentation of training images on the device, with the augmax library."""
 
 from collections.abc import Collection
 from typing import Any
@@ -12,9 +12,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 from transformer.model.vision.inputs import from_patches, to_patches
 
 CHANGES = ("crop", "flip", "rotate", "colour")
-OF_ANSWERS = {"flip": "left", "colour": "red"}  # answers that a change would make wrong
-MARGIN = 8  # a crop shifts by up to 1/8 side, in whole pixels, padded with black (He et al. 2016)
-ANGLE = 15  # maximum degrees in both directions
+OF_ANSWERS = {"flip": "left", "colour": "red"}  # an answer that each augmentation would make wrong
+MARGIN = 8  # crops shift by up to 1/8 of the side in pixels, with black padding (He et al. 2016)
+ANGLE = 15  # maximum rotation in degrees, in both directions
 
 
 def augment(
@@ -23,11 +23,11 @@ def augment(
     names: Collection[str],
     key: PRNGKeyArray,
 ) -> Float[Array, "B P F"]:
-    """Returns the patches, from 0 to 255, of pictures, each changed at random by itself.
+    """Returns the patches of independently augmented images, with values from 0 to 255.
 
     Args:
       size: pixels per side of a patch.
-      names: some of CHANGES.
+      names: the augmentations to apply, a subset of CHANGES.
     """
     pixels = from_patches(jnp.asarray(patches, jnp.float32) / 255, size)
     side = pixels.shape[1]
@@ -54,9 +54,9 @@ def mix(
     alpha: float,
     key: PRNGKeyArray,
 ) -> tuple[Float[Array, "B P F"], Float[Array, ""]]:
-    """Returns a weighted mean of each picture and its counterpart in the reversed batch.
+    """Returns a weighted mean of each image and its counterpart in the reversed batch.
 
-    The weight, which is also returned, is drawn once for the whole batch.
+    The weight is sampled once for the whole batch, and is also returned.
 
     Source: Zhang et al. 2018, "mixup: Beyond Empirical Risk Minimization", section 2.
     """

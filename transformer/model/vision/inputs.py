@@ -1,4 +1,4 @@
-"""The inputs of picture models; arrays are those of NumPy or of JAX."""
+"""Inputs of image models, as NumPy or JAX arrays."""
 
 import math
 from typing import Any, NamedTuple
@@ -8,10 +8,10 @@ from jaxtyping import Array, Int, Real
 
 
 class PictureText(NamedTuple):
-    """Pictures as patches of bytes, and the tokens of a question about each, padded with 0.
+    """Images as patches, and the tokens of a question about each image, padded with 0.
 
-    There are P patches of F = size * size * channels numbers from 0 to 255, row by row: bytes, or
-    float32 if training has changed them. L is 0 without questions.
+    An image has P patches in row-major order, each with F = size * size * channels numbers from 0
+    to 255 (uint8, or float32 after augmentation). L is 0 if there are no questions.
     """
 
     patches: Real[Array | np.ndarray, "*batch P F"]
@@ -19,9 +19,9 @@ class PictureText(NamedTuple):
 
 
 def to_patches(pixels: Any, size: int) -> Any:
-    """Returns the patches [*N, P, F] of pictures [*N, S, S, C], row by row.
+    """Returns the patches [*N, P, F] of images [*N, S, S, C], in row-major order.
 
-    A patch has the numbers of its pixels, row by row: F is size * size * C.
+    The pixels of a patch are flattened in row-major order: F is size * size * C.
     """
     *pictures, side, _, channels = pixels.shape
     grid = side // size
@@ -30,7 +30,7 @@ def to_patches(pixels: Any, size: int) -> Any:
 
 
 def from_patches(patches: Any, size: int) -> Any:
-    """Returns the pictures [*N, S, S, C] of patches, the inverse of `to_patches`."""
+    """Returns the images [*N, S, S, C] of patches; this is the inverse of `to_patches`."""
     *pictures, count, numbers = patches.shape
     grid, channels = math.isqrt(count), numbers // size**2
     split = patches.reshape(*pictures, grid, grid, size, size, channels).swapaxes(-3, -4)

@@ -1,7 +1,7 @@
-"""Pictures as grids of patches: their embedding, and encodings of rows and columns.
+"""The embedding of image patches, and positional encodings for patch rows and columns.
 
-Position 0 is the class token, in the row before the first. The patches follow, row by row; words
-after them occupy further rows.
+Position 0 is the class token, in row -1. The patches follow in row-major order. The question tokens
+follow the patches, and occupy further rows.
 """
 
 import flax.linen as nn
@@ -16,17 +16,17 @@ from transformer.model.positions.base import NoPositions
 from transformer.model.positions.relative import rotate_pairs
 from transformer.model.vision.inputs import PictureText
 
-ROTARY_BASE = 100.0  # for the few patches per side, instead of 10,000 for tokens
+ROTARY_BASE = 100.0  # instead of 10,000 for tokens, since an image has few patches per side
 
 
 class PatchEmbedding(nn.Module):
-    """Embeds the class token, the patches by a linear map, and the tokens of a question.
+    """Embeds the class token, the patches (with a linear map), and the tokens of a question.
 
-    Bytes are scaled to [-1, 1]. With a question, an embedding of the segment, picture or
-    question, is added, as in BERT (Devlin et al. 2019, figure 2).
+    Pixel values are scaled to [-1, 1]. If there is a question, segment embeddings (of image and
+    question) are added, as in BERT (Devlin et al. 2019, figure 2).
 
-    Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", equation 1, before the
-    positions are added.
+    Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", equation 1, without the
+    position embeddings.
     """
 
     vocab_size: int
@@ -51,14 +51,14 @@ class PatchEmbedding(nn.Module):
 def grid_angles(
     positions: Int[Array, "*B L"], width: int, config: ModelConfig, base: float
 ) -> Float[Array, "*B L half"]:
-    """Returns the angles, in radians, of the rows and then of the columns, width / 4 of each."""
+    """Returns width / 4 angles for each row, then width / 4 angles for each column, in radians."""
     row, column = jnp.divmod(positions - 1, _side(config))
     angles = [sinusoid_angles(place, width // 2, base) for place in (row, column)]
     return jnp.concatenate(angles, axis=-1)
 
 
 def _side(config: ModelConfig) -> int:
-    """Returns the number of patches per side of a picture."""
+    """Returns the number of patches per side of an image."""
     return config.picture_size // config.patch_size
 
 
@@ -73,7 +73,7 @@ def _check(config: ModelConfig, setting: str, width: int = 4, name: str = "") ->
 
 
 class GridSinusoids(NoPositions):
-    """Interleaved sines and cosines [3.5] of the row, then of the column.
+    """Interleaved sines and cosines [3.5] of the row angles, and then of the column angles.
 
     Source: Dosovitskiy et al. 2021, appendix D.4 ("2-dimensional"), with sinusoids instead of
     learned vectors, as in He et al. 2022, "Masked Autoencoders", appendix A.1.
@@ -92,12 +92,12 @@ class GridSinusoids(NoPositions):
 
 
 class GridRotary(NoPositions):
-    """Queries and keys rotated by their rows in one half of the dimensions, columns in the other.
+    """Rotates half of the query and key dimensions by row, and the other half by column.
 
-    So a score depends only on the distances in rows and in columns.
+    A score therefore depends on positions only through the row and column distances.
 
     Source: Su et al. 2021, "RoFormer", equation 34, along two axes as in Heo et al. 2024, "Rotary
-    Position Embedding for Vision Transformer" ("axial"), with its base of the wavelengths.
+    Position Embedding for Vision Transformer" ("axial"), with the base of that paper.
     """
 
     of_pictures = True
@@ -112,10 +112,9 @@ class GridRotary(NoPositions):
 
 
 class GridBias(NoPositions):
-    """One trained number for each head, distance in rows and distance in columns of two patches.
+    """A trained score bias for each head, row distance and column distance between two patches.
 
-    It is added to the score of their query and key; all other pairs share one number. All layers
-    share the table.
+    Pairs of positions with a token that is not a patch share one bias. All layers share the table.
 
     Source: Liu et al. 2021, "Swin Transformer", equation 4.
     """
