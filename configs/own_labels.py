@@ -1,4 +1,4 @@
-"""A classifier for your own labelled texts, from a table or from one folder per label.
+"""A text classifier for your own labelled data, read from a table or from one folder per label.
 
     python launch.py --config=configs/own_labels.py --workdir=runs/labels --config.data.path=FILE
 

@@ -1,4 +1,4 @@
-"""The translation model of a classic tutorial, for a file of English-German sentence pairs.
+"""A translation model from a classic tutorial, trained on a file of English-German pairs.
 
     python launch.py --config=configs/tutorial_en_de.py --mode=fetch
     python launch.py --config=configs/tutorial_en_de.py --workdir=runs/tutorial

@@ -9,11 +9,11 @@ each pair of words indicates whether they share a sentence. The vectors v_1 ... 
 
     loss = 2 / (V (V - 1)) * sum over i < j of (cos(v_i, v_j) - t_ij)^2,
 
-where t_ij is 1 if any sentence contains both words, and 0 otherwise. The target 0 means orthogonal
-vectors, since more than two groups of words cannot all be opposite. With `--loss=absolute`, the
-loss is the mean of |cos(v_i, v_j) - t_ij|: 1 - cos for words that share a sentence, and |cos| for
-other pairs. A word in two sentences that share no other word cannot fit both: its vector ends up
-between their directions, at cosines near 1 / sqrt(2).
+where t_ij is 1 if any sentence contains both words, and 0 otherwise. A target of 0 corresponds to
+orthogonal vectors; more than two groups of words cannot be mutually opposite. With the option
+`--loss=absolute`, the loss is the mean of |cos(v_i, v_j) - t_ij|: 1 - cos for words that share a
+sentence, and |cos| for other pairs. A word in two sentences that share no other word cannot fit
+both: its vector ends up between their directions, at cosines near 1 / sqrt(2).
 
 The distributional hypothesis states that words in similar contexts have similar meanings. The loss
 uses only which words share a sentence. Still, with the squared loss, two words that share no

@@ -3,8 +3,8 @@
     CORPORA=~/corpora python -m studies.results
     CORPORA=~/corpora python -m studies.results --pages=positions,heads --workers=2
 
-The pages are listed in the first table of docs/results/README.md. The commands of a page are in its
-first code block, written as a user would type them. $CORPORA is a folder with a subfolder for each
+The pages are listed in the first table of docs/results/README.md. Each page lists its commands in
+its first code block, as a user would type them. $CORPORA is a folder with a subfolder for each
 corpus; see README.md. Each worker uses one core and runs one page at a time. An interrupted command
 resumes, and a finished command returns immediately, so this command can be repeated after any
 interruption.

@@ -190,7 +190,7 @@ def read_file(path: Path, limit: int = MAX_FILE) -> bytes:
 
 
 def open_input(path: Path, limit: int | None, fix: str) -> io.BufferedReader:
-    """Opens a file with `open_file`; on failure, raises a UserError that ends with `fix`."""
+    """Opens a file with `open_file`, or raises a UserError whose message ends with `fix`."""
     try:
         return open_file(path, limit)
     except FileNotFoundError:
@@ -206,7 +206,7 @@ def hash_file(path: Path) -> str:
 
 
 def digest_file(path: Path, fix: str) -> str:
-    """Returns a regular file's SHA-256; on failure, raises a UserError that ends with `fix`."""
+    """Returns a regular file's SHA-256, or raises a UserError whose message ends with `fix`."""
     with open_input(path, None, fix) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -214,7 +214,7 @@ def digest_file(path: Path, fix: str) -> str:
 def copy_file(path: Path, target: Path, fix: str, digest: str = "") -> str:
     """Copies a regular file atomically, and returns its SHA-256.
 
-    Raises a UserError that ends with `fix` if the file is missing or does not match `digest`.
+    Raises a UserError whose message ends with `fix` if the file is missing or its digest differs.
     """
     copied = digest_file(path, fix)
     if digest not in ("", copied):
@@ -248,8 +248,8 @@ def open_arrays(path: Path) -> Iterator[Any]:
 def read_json(path: Path, shape: Any, fix: str) -> Any:
     """Returns the content of a UTF-8 JSON file, which must match the schema `shape`.
 
-    Raises a UserError that ends with `fix`, such as "restore the original", if the file is missing
-    or damaged, or does not match the schema.
+    Raises a UserError if the file is missing or damaged, or does not match the schema. The message
+    ends with `fix`, such as "restore the original".
     """
     with open_input(path, MAX_FILE, fix) as file:
         value, wrong = parse_json(file.read(), shape)

@@ -1,8 +1,8 @@
 """The recipe "size" for classification: settings for each number of training texts.
 
-`experiments/process/recipe.py` selects the row whose number of texts is nearest in log scale. Keys
-that are not listed have their values in `configs/own_labels.py`. docs/classification.md has the
-measurements.
+`experiments/process/recipe.py` selects the row whose number of texts is closest on a log scale.
+Keys that are not listed have their values in `configs/own_labels.py`. docs/classification.md has
+the measurements.
 """
 
 # The config keys that the values of a row set.

@@ -1,7 +1,7 @@
 """The recipe "size" for translation: settings for each number of training pairs.
 
-`experiments/process/recipe.py` selects the row whose number of pairs is nearest in log scale. Keys
-that are not listed have their values in `configs/own_text.py`, such as pre-norm, the schedule
+`experiments/process/recipe.py` selects the row whose number of pairs is closest on a log scale.
+Keys that are not listed have their values in `configs/own_text.py`, such as pre-norm, the schedule
 inverse_sqrt and one joint vocabulary. The comment above each row cites its sources;
 docs/results/corpus_size.md has the measurements.
 """

@@ -269,7 +269,7 @@ def _values(examples: Sequence[Example], notes: list[str], options: Options) -> 
 
 
 def _encode(example: Example) -> dict[str, Any]:
-    """Returns an example as data for the page's script."""
+    """Returns an example as JSON-compatible data for the page's script."""
     seen = example.frames[-1]
     length = example.length
     tokens = {side: getattr(seen, f"{side}_tokens")[:length] for side in (*SIDES, "written")}
@@ -303,7 +303,7 @@ def _encode(example: Example) -> dict[str, Any]:
 
 
 def _encode_picture(picture: GridPicture) -> dict[str, Any]:
-    """Returns an image as data for the page's script."""
+    """Returns an image as JSON-compatible data for the page's script."""
     from PIL import Image  # not needed for texts
 
     file = io.BytesIO()

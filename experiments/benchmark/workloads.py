@@ -249,7 +249,7 @@ class _AskedPlan(Plan):
         return self._plan[i]
 
     def start_at(self, i: int, stream: Stream, part: Part = WHOLE) -> Iterator[Any]:
-        """Yields the batches; the timing of `steps` batches ends when their last step is done."""
+        """Yields the batches, and measures the time in which `steps` training steps complete."""
         yield from (shape.batch for shape in shapes_of(self._plan))
         batches = self._plan.start_at(i, lambda *order: prefetch(self._prefetch, *order), part)
         jax.block_until_ready(jax.live_arrays())

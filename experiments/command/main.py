@@ -1,8 +1,8 @@
-"""Trains, scores and uses models: `python launch.py --config=configs/quickstart.py --workdir=run`.
+"""Trains and evaluates models, and runs inference with them.
 
-The installed package provides this as the command `transformer-jax --config=...`. To resume a run,
-or for modes other than `train`, --workdir is enough; `plan` needs only --config, and `fetch` needs
-neither. Every config key is also a flag: `--config.model.num_heads=4`.
+Run `python launch.py --config=configs/quickstart.py --workdir=run`, or `transformer-jax` if the
+package is installed. To resume a run, or for modes other than `train`, --workdir is enough; `plan`
+needs only --config, and `fetch` needs neither. Config keys are flags: `--config.model.num_heads=4`.
 """
 
 import dataclasses

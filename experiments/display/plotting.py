@@ -54,8 +54,8 @@ def light_grid(axes: Axes) -> None:
 
 
 def curve(axes: Axes, x: Any, y: Any, band: tuple | None = None, **style: Any) -> None:
-    """Draws a curve on a light grid, optionally with a band between two other curves."""
-    [line] = axes.plot(x, y, **{"linewidth": 1.3, **style})
+    """Draws a curve, or one per column, on a light grid, optionally with a band between two."""
+    line, *_ = axes.plot(x, y, **{"linewidth": 1.3, **style})
     if band is not None:
         axes.fill_between(x, *band, color=line.get_color(), alpha=0.2, linewidth=0)
     light_grid(axes)
@@ -73,7 +73,7 @@ def layer_colours(count: int) -> Float[np.ndarray, "N 4"]:
 
 
 def count_steps(axes: Axes, most: int) -> None:
-    """Formats an x-axis of training steps, with at most `most` intervals between round numbers."""
+    """Formats an x-axis of training steps with round ticks and at most `most` intervals."""
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=most, integer=True, steps=[1, 2, 5, 10]))
 

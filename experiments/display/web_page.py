@@ -55,7 +55,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def encode_array(array: np.ndarray) -> dict[str, Any]:
-    """Returns an array as data for a page's script: its shape, and its values keyed by dtype name.
+    """Returns an array as JSON-compatible data: its shape, and its values keyed by dtype name.
 
     Floats are converted to float32. Values are little-endian base64 in C order, which takes a third
     of the space of decimal numbers.

@@ -51,8 +51,8 @@ def align(run: Run, options: Options) -> list[Path]:
     """Scores all cross-attention heads against gold links; returns the table and figure paths.
 
     The pairs come from --input or from the test set, and the gold links from --links or from the
-    data. The best head's links are written to --output, if given. With --input but no --links,
-    nothing is scored, and the pairs are aligned by the head with the best saved score.
+    data. If --output is set, the best head's alignments are written to it. With --input but no
+    --links, nothing is scored, and the head with the best saved score aligns the pairs.
     """
     if not has_cross_attention(run.config.model):
         raise UserError(NO_ATTENTION.format(use="align words by"))
@@ -136,7 +136,7 @@ def _gold(data_source: str, options: Options, pairs: Sequence[Pair], words: int)
 
 
 def _align(run: Run, options: Options, pairs: Sequence[Pair], words: int) -> list[Path]:
-    """Writes the links of the head with the best saved score, one line per pair."""
+    """Writes the alignments of the head with the best saved score, one line per pair."""
     place = run.folder / SCORES
     if not place.exists():
         raise UserError(
@@ -214,7 +214,7 @@ def rates_figure(scores: dict[Head, LinkScore]) -> Figure:
 
 
 def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], heads: HeadLinks) -> Figure:
-    """Returns a figure of the best head's links for a few pairs, with sources above targets.
+    """Plots the best head's word alignments of a few pairs, with sources above targets.
 
     Correct links (sure or possible) are solid lines, wrong links are dashed, and missed sure links
     are dotted.

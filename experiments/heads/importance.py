@@ -15,7 +15,7 @@ A text is a sentence pair for a translation model, a window of `data.context` to
 model, or a text for a classifier, in which case the loss has a single term for the class.
 
 Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?", sections 2.3
-(gates) and 3.2 (ablating one), and equation 2 (importance).
+(gates) and 3.2 (ablating a single head), and equation 2 (importance).
 """
 
 import dataclasses

@@ -66,7 +66,7 @@ class HeadLinks(NamedTuple):
     chosen: list[Int[np.ndarray, "N T"]]
 
     def best_links(self) -> list[list[tuple[int, int]]]:
-        """Returns the best head's links for each pair."""
+        """Returns the alignment links of the best head for each pair."""
         number = list(self.scores).index(best_of(self.scores))
         return [links_of(chosen[number]) for chosen in self.chosen]
 

@@ -102,7 +102,7 @@ def _sizes_held_out(data: ConfigDict, keys: Iterable[str], count: int) -> dict[s
 
 
 def nearest_row(count: int, table: ModuleType = size) -> int:
-    """Returns the key of the recipe row whose size is nearest to `count` on a log scale."""
+    """Returns the key of the recipe row whose size is closest to `count` on a log scale."""
     return min(table.ROWS, key=lambda row: abs(math.log(row / max(1, count))))
 
 

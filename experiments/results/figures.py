@@ -101,7 +101,7 @@ def _draw_scores(comparison: Comparison) -> Captioned:
 
 
 def _draw_differences(comparison: Comparison) -> Captioned:
-    """Plots each system's difference to the baseline, and its interval, in a subplot per metric."""
+    """Plots each system's difference from the baseline and its interval, one subplot per metric."""
     panels = [comparison.measures.measure(name, panel=True) for name in comparison.metrics]
     figure, row = _with_rows(_names(comparison, MAX_LABEL_LENGTH), panels)
     for axes, panel in zip(row, panels, strict=True):
@@ -111,7 +111,7 @@ def _draw_differences(comparison: Comparison) -> Captioned:
                 bar = half if difference.has_interval else None
                 _draw_dot(axes, panel.scale * difference.mean, y, bar)
         axes.axvline(0, **DOTTED)
-    return figure, f"Difference to the baseline, with {CONFIDENCE:.0%} intervals."
+    return figure, f"Difference from the baseline, with {CONFIDENCE:.0%} intervals."
 
 
 def _draw_dot(axes: Axes, value: float, row: int, half: float | None) -> None:

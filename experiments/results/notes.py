@@ -55,7 +55,7 @@ def _sweep_notes(sweep: Comparison) -> Iterable[str]:
 
 
 def _difference_notes(comparison: Comparison) -> list[str]:
-    """Returns sentences about the differences to the baseline, if there are any."""
+    """Returns sentences about the differences from the baseline, if there are any."""
     measures = comparison.measures
     compared = [each for row in comparison.differences.values() for each in row if each]
     if not compared or comparison.baseline is None:

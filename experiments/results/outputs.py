@@ -57,7 +57,7 @@ class Group(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A sentence of a scored split, and its translation."""
+    """A source sentence of an evaluation split, with its reference and its translation."""
 
     line: int  # line number, from one
     source: str

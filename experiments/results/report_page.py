@@ -130,7 +130,7 @@ def _curves(metrics: Path) -> Any:
 
 
 def _pictures(figures: Path) -> dict[str, str]:
-    """Returns a run's figures as data URLs keyed by caption, in numerical order of files."""
+    """Returns a run's figures as data URLs keyed by caption, sorted numerically by file name."""
 
     def place(path: Path) -> str:
         return re.sub(r"\d+", lambda number: number[0].zfill(9), path.name)  # strip_2 < strip_10

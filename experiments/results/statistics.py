@@ -39,7 +39,7 @@ class Spread(NamedTuple):
 
 
 def spread(numbers: Sequence[float]) -> Spread:
-    """Returns the spread of one or more numbers; the interval uses Student's t."""
+    """Returns the mean, standard deviation and confidence interval (Student's t) of the numbers."""
     n, mean = len(numbers), float(np.mean(numbers))
     if n == 1:
         return Spread(n, mean, math.nan, math.nan)
@@ -112,7 +112,7 @@ def scores_of_counts(runs: Sequence[Real[np.ndarray, "texts n"]], of_sums: OfSum
 
 
 def compare_scores(baseline: Scores, systems: Sequence[Scores]) -> list[Difference]:
-    """Returns each system's difference to a baseline, with p-values corrected by Holm's method."""
+    """Returns each system's difference from a baseline, with Holm-corrected p-values."""
     differences = [_difference(system, baseline, len(systems)) for system in systems]
     corrected = holm([each.p_value for each in differences])
     return [each._replace(corrected=p) for each, p in zip(differences, corrected, strict=True)]
@@ -173,8 +173,8 @@ def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, float]]:
 
 
 def _p_value(t: float, parts: Sequence[tuple[float, float]]) -> float:
-    """Returns an approximate two-sided p-value: the mean of Student's t p-values for each part's
-    degrees of freedom, weighted by the parts' variances; see docs/results/comparisons.md.
+    """Returns an approximate two-sided p-value: the variance-weighted mean of the t-test p-values
+    with the degrees of freedom of each variance component; see docs/results/comparisons.md.
 
     Source: after Cochran and Cox 1950, "Experimental designs", who weight critical values.
     """

@@ -105,7 +105,7 @@ class System:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Systems on one test set, and their differences to a baseline in each of `metrics`."""
+    """Systems on one test set, and their differences from a baseline in each of `metrics`."""
 
     systems: list[System]  # in a sweep, settings with a complete trial, in order of appearance
     baseline: System | None  # the system that the others are compared with
@@ -135,7 +135,7 @@ class Comparison:
 
     @functools.cached_property
     def differences(self) -> dict[str, list[Difference | None]]:
-        """The differences to the baseline, keyed by metric; see `compare`."""
+        """The differences from the baseline, keyed by metric; see `compare`."""
         return {name: self.compare(name) for name in self.metrics}
 
     @property

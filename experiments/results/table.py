@@ -150,7 +150,7 @@ def build_tables(comparison: Comparison) -> list[Table]:
 
 
 def score_table(comparison: Comparison, metric: str, further: Sequence[Measure] = ()) -> Table:
-    """Returns a table with each system's setting, scores, costs, and difference to the baseline.
+    """Returns a table with each system's setting, scores, costs, and difference from the baseline.
 
     Columns that are empty for all systems are omitted.
     """

@@ -106,6 +106,13 @@ def test_a_sentence_goes_on_while_what_is_written_scores_better_than_what_is_com
     assert [tokens for _, tokens in two] == [(2,), (0, 2)]
 
 
+def test_an_end_outside_the_beam_completes_no_translation():
+    logits = np.log(np.tile([0.05, 0.05, 0.3, 0.6], (1, trie_size(VOCAB, STEPS), 1)))
+    one, two = (found(trie_search(logits, [STEPS], beam_size), 0)[0] for beam_size in (1, 2))
+    assert one == (pytest.approx(np.log(0.6**3 * 0.3), rel=1e-5), (3, 3, 3, EOS_ID))
+    assert two == (pytest.approx(np.log(0.3), rel=1e-5), (EOS_ID,))  # the control
+
+
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
 def test_whatever_the_beam_results_are_sorted_distinct_ended_and_within_the_limit(table, beam_size):
     hypotheses = trie_search(table, MAX_LENGTHS, beam_size, "gnmt")

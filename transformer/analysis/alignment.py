@@ -95,9 +95,9 @@ def word_weights(
 def most_attended(weights: Float[np.ndarray, "*heads T S"]) -> Float[np.ndarray, "*heads T S"]:
     """Links each target word to the source word with the highest attention weight.
 
-    The result is 1 for a link, 1/n for each of n tied source words, and otherwise 0. Scores then
-    equal the expected scores with random tie-breaking; always selecting the first word would be
-    biased towards early positions. A row of zeros yields no link.
+    The result is 1 for a link, 1/n for each of n tied source words, and otherwise 0. Each score
+    is then its expected value under random tie-breaking; always selecting the first word would bias
+    the score towards early positions. A row of zeros yields no link.
 
     Attention to `</s>` is ignored, even if it is the highest: most such target words have a gold
     link, often to the word with the next highest weight.

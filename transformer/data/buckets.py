@@ -68,7 +68,7 @@ class Plan(abc.ABC, Generic[BatchT]):
 def shuffle(
     places: Sequence[int] | Int[np.ndarray, "places"], size: int, stream: tuple[int, ...]
 ) -> Int[np.ndarray, "places"]:
-    """Maps `places` with a permutation of `size` items that is seeded by `stream`.
+    """Applies a random permutation of range(size), seeded by `stream`, to the indices `places`.
 
     For many items, the permutation is a Feistel network (Luby and Rackoff 1988) over the next even
     number of bits, so it need not be stored. A value of at least `size` is mapped again until the

@@ -115,7 +115,7 @@ def choose(
 ) -> Groups:
     """Returns the ascending indices, from zero, of the items to hold out for each split.
 
-    With `holdout` "end", the last usable items are held out, in the order of the splits in `sizes`.
+    If `holdout` is "end", the last usable items are assigned to splits in the order of `sizes`.
 
     With "hash", the keys with the smallest hashes are held out until the splits are full. So the
     choice depends only on the seed and the key, not on the position. All items with the same key go

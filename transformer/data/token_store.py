@@ -132,14 +132,14 @@ class StoreWriter:
 def cached_arrays(
     folder: Path, make: Callable[[Path], tuple[Mapping[str, np.ndarray], Any]]
 ) -> tuple[Mapping[str, np.ndarray], Any, str]:
-    """Returns the content of a cache folder, which is created if it is missing or damaged.
+    """Returns the contents of a cache folder, which is created if it is missing or damaged.
 
-    The content is the memory-mapped arrays (keyed by name), the JSON notes, and a digest of the
-    arrays. All files are verified against their digests, which takes a second for 1.4 GB in the
-    page cache.
+    The contents are the memory-mapped arrays (keyed by name), the JSON metadata (the notes), and a
+    digest of the arrays. All files are verified against their digests, which takes a second for
+    1.4 GB in the page cache.
 
     Args:
-      make: function that returns the arrays and the notes, given a folder for large files.
+      make: function that returns the arrays and the metadata, given a folder for large files.
     """
     if folder.exists() and not _is_whole(folder):
         logger.warning(f"{folder} is damaged: it is made again")

@@ -185,7 +185,7 @@ def proportion_interval(successes: int, trials: int, scale: float = 1.0) -> list
 
 
 def rank(scores: Mapping[str, float], metric: str) -> tuple[float, float]:
-    """Returns the sort key for comparing evaluations, runs or weights; higher is better.
+    """Returns the sort key for comparing evaluations, runs or checkpoints; higher is better.
 
     Ties are broken by the loss. A score that is missing or not finite is ranked worst.
     """

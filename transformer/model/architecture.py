@@ -41,7 +41,7 @@ class Network(nn.Module):
 
     @nn.nowrap
     def weights_per_token(self, params: Any) -> int:
-        """Returns the number of kernel weights applied to each token, including the output matrix.
+        """Returns the number of kernel parameters used per token, including the output projection.
 
         Shared layers count once per application. Kernels applied once per text are not counted.
         """
@@ -81,7 +81,7 @@ class Architecture(Network):
     """
 
     config: ModelConfig
-    has_heads: ClassVar[bool]  # whether the model has attention heads that gates can ablate
+    has_heads: ClassVar[bool]  # whether the model has heads that can be ablated with gates
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:
@@ -213,11 +213,11 @@ class Architecture(Network):
 
     @nn.nowrap
     def kernels_per_token(self, params: Any) -> int:
-        """Returns `weights_per_token` without the output matrix."""
+        """Returns `weights_per_token` without the output projection."""
         raise NotImplementedError
 
 
 def count_kernels(params: Any) -> int:
-    """Returns the number of kernel weights in a parameter tree."""
+    """Returns the number of kernel parameters in a parameter tree."""
     leaves: dict[str, Any] = flatten_dict(params, sep="/")
     return sum(leaf.size for name, leaf in leaves.items() if name.endswith("kernel"))

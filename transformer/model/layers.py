@@ -137,7 +137,7 @@ def hash_uniform(seeds: UInt32[Array, "seeds"], shape: tuple[int, ...]) -> Float
     """Returns uniform numbers in [0, 1), which are hashes of the seeds and the flat element index.
 
     After mixing in each seed, the 32-bit finalizer with the constants of Chris Wellons' `lowbias32`
-    is applied. A number uses the 24 highest bits of its hash, which is the precision of float32.
+    is applied. Each number uses the top 24 bits of its hash, to match the precision of float32.
 
     Args:
       seeds: two or more seeds.

@@ -245,7 +245,7 @@ _chunked_loss.defvjp(_forward, _backward)
 
 
 class _Chunks(NamedTuple):
-    """The positions of a batch in chunks, [chunks, P, N, ...], for P passes over each sequence.
+    """The positions of a batch, split into chunks; P is the number of passes over each sequence.
 
     Attributes:
       turns: the number of chunks to compute.

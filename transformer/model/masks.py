@@ -1,4 +1,4 @@
-"""Attention masks [3.2.3], and all other inputs of attention except hidden states."""
+"""Attention masks [3.2.3], and all other inputs to attention except hidden states."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ def segment_mask(queries: Int[Array, "B L"], keys: Int[Array, "B M"]) -> Bool[Ar
 
 @flax.struct.dataclass
 class AttentionInputs:
-    """The inputs of attention except hidden states; they are the same in all layers of a stack.
+    """The inputs to attention except hidden states; they are the same in all layers of a stack.
 
     Attributes:
       mask: True where a query may attend to a key.

@@ -32,14 +32,14 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """The checkpoints of a run, named by step.
+    """The checkpoints of a run, each in a folder named after its step.
 
     A checkpoint contains the training state and `progress`, a JSON object with the progress of the
     training loop. It is written in the background, and renamed to its step when it is complete.
 
     The class keeps the newest checkpoint, the last `keep_last` evaluated checkpoints, the best one,
-    and the last `keep_last` evaluated checkpoints up to the best. Checkpoints without an evaluation
-    are deleted after the next save, so an interruption does not change the averaged weights.
+    and the last `keep_last` evaluated checkpoints up to the best. A checkpoint
+    without scores, as after an interruption, is never averaged, and is deleted after the next save.
 
     Args:
       folder: absolute path of the folder, which is created unless `read_only` is set.

@@ -122,7 +122,7 @@ class Weights:
     def load(
         self, template: Callable[[], Any], fingerprint: str, steps: Sequence[int] = ()
     ) -> tuple[Any, list[int], dict[str, Any]]:
-        """Returns the chosen weights, the steps of their checkpoints, and the progress of the run.
+        """Returns the selected weights, their checkpoint steps, and the run's training progress.
 
         If the weights file is valid, no checkpoint is needed.
 
@@ -236,7 +236,7 @@ class Weights:
 
 
 def _choice_line(choice: Mapping[str, Any]) -> str:
-    """Returns a log line with the chosen weights and the scores of all candidates."""
+    """Returns a log line with the selected checkpoint steps and the scores of all candidates."""
     steps, metric = ", ".join(f"{step:,}" for step in choice["steps"]), find(choice["metric"]).title
     line = f"using the weights of step {steps}: evaluate.checkpoint={choice['rule']}"
     for each in choice["candidates"]:

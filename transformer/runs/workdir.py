@@ -127,7 +127,7 @@ def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
 
 
 class Trial(NamedTuple):
-    """A trial of a sweep, with its settings and score; the folder is named by trial number."""
+    """A trial of a sweep, with its settings and score, in a folder named after its trial number."""
 
     folder: Path
     settings: dict[str, Any]

@@ -115,15 +115,15 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def read_text(self, folder: Path | None) -> Any:
-        """Returns `text` (see `Task`), read from the data sources in the config."""
+        """Returns the dataset for `text` (see `Task`), read from the data sources in the config."""
 
     @abc.abstractmethod
     def read_kept_text(self, folder: Path) -> Any:
-        """Returns `text` with the held-out data that is stored in a run's folder."""
+        """Returns a dataset for `text` with the held-out data that is stored in a run's folder."""
 
     @abc.abstractmethod
     def make_given_text(self, folder: Path, given: Any) -> Any:
-        """Returns `text` with the given data as its only split, "test"."""
+        """Returns a dataset for `text` whose only split, "test", holds the given data."""
 
     @abc.abstractmethod
     def make_predictor(self) -> Predictor:
@@ -160,11 +160,11 @@ class Task(abc.ABC):
         return {"text": len(self.text.train.store.tokens)}
 
     def notes(self) -> list[str]:
-        """Returns lines about the data that `data_summary` does not include, such as warnings."""
+        """Returns log lines about the data, such as warnings, that are not in `data_summary`."""
         return []
 
     def describe(self, summary: Mapping[str, Any]) -> list[str]:
-        """Returns the lines about the data that are printed before training.
+        """Returns the lines that describe the data and are printed before training.
 
         Args:
           summary: the result of `data_summary`.

@@ -115,7 +115,7 @@ class CaptionTask(TranslationTask):
         return TranslationText(self._know(self.predictor.source_tokenizer, *texts), None)
 
     def make_given_text(self, folder: Path, given: PictureSplit) -> TranslationText:
-        """Returns `text` with the given images and captions as its only split, "test"."""
+        """Returns a dataset whose only split, "test", holds the given images and captions."""
         items, pixels = {"test": given.items}, {"test": given.pixels}
         return TranslationText(self._know(self.predictor.source_tokenizer, items, pixels), None)
 

@@ -109,7 +109,7 @@ class ClassificationTask(Task):
         return self._make_kept_text(folder, held)
 
     def make_given_text(self, folder: Path, given: Any) -> LabelledText:
-        """Returns `text` with the given labelled texts as its only split, "test"."""
+        """Returns a dataset whose only split, "test", holds the given labelled texts."""
         return self._make_kept_text(folder, {"test": given})
 
     def _make_kept_text(self, folder: Path, *held: Mapping[str, Any]) -> LabelledText:

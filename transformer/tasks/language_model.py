@@ -90,7 +90,7 @@ class LanguageModelTask(TokenTask):
         return self._make_text({split: held_out.read_documents(folder, split) for split in there})
 
     def make_given_text(self, folder: Path, given: Sequence[str]) -> LanguageText:
-        """Returns `text` with the given documents as its only split, "test"."""
+        """Returns a dataset whose only split, "test", holds the given documents."""
         text = self._make_text({"test": given})
         _warn_of_unknown(text.held_out)
         return text

@@ -89,7 +89,7 @@ def text_scores(
 
 
 def further_references(pairs: Sequence[Pair]) -> list[tuple[str | None, ...]]:
-    """Returns the lists of further references in sacreBLEU's format, padded with None."""
+    """Returns the additional reference sets in sacreBLEU's format, padded with None."""
     return list(itertools.zip_longest(*(pair.further for pair in pairs)))
 
 

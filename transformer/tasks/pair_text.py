@@ -221,7 +221,7 @@ def _corpora(data: ConfigDict, corpus: Corpus, plan: BatchPlan) -> dict[str, Any
 
 
 def describe_draws(corpus: Corpus) -> list[str]:
-    """Returns a line about sampled variants of training pairs, or [] if there are none."""
+    """Returns a log line that describes the sampled variants of pairs, or [] if there are none."""
     if corpus.sampler is None:
         return []
     tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))

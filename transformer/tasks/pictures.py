@@ -93,7 +93,7 @@ class PictureTask(ClassificationTask):
         return self._make_kept_text(folder, *read_held_out(folder, self.predictor.labels))
 
     def make_given_text(self, folder: Path, given: PictureSplit) -> LabelledText:
-        """Returns `text` with the given items and images as its only split, "test"."""
+        """Returns a dataset whose only split, "test", holds the given items and images."""
         return self._make_kept_text(folder, {"test": given.items}, {"test": given.pixels})
 
     def _encode(self, items, pixels, labels, tokenizer: Tokenizer | None) -> EncodedPictures:

@@ -140,7 +140,7 @@ class Group:
         self._meet()
 
     def first(self, make: Callable[[], T]) -> T:
-        """Returns the result of `make()`, which the leader calls first, as it may write files."""
+        """Returns the result of `make()`; process 0 calls it first, because it may write files."""
         results: list[T] = []
         self.agree(lambda: results.append(make()))
         if not self.leads:

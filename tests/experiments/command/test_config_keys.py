@@ -18,6 +18,7 @@ from transformer.errors import UserError
         ("model.num_heads=four", ("'four'", "int")),
         ("train.epochs=nan", ("config.train.epochs=nan", "from 0")),
         ("decode.num_best=5", ("num_best=5", "beam_size=4", "raise config.decode.beam_size")),
+        ("task=language_model decode.search=beam decode.num_best=5", ("num_best=5", "beam_size=4")),
         (
             "model.architecture=recurrent model.num_encoder_layers=0",
             ("num_encoder_layers=0", "config.model.num_encoder_layers"),

@@ -88,6 +88,8 @@ def test_another_site_cannot_post_or_read(site):
         is_one_line(site.post("translate", SINGLE, Origin=origin), 403, "another site")
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
         is_one_line(site.post("translate", SINGLE, Content_Type=kind), 415, "application/json")
+    kind = {"Content_Type": "application/json; charset=utf-8"}
+    assert site.post("translate", SINGLE, **kind).status == 200
     preflight = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
     answer = site.ask("OPTIONS", "/api/translate", headers=preflight)
     assert not [name for name in answer.headers if name.startswith("access-control")]

@@ -31,7 +31,7 @@ def read_arrow(path: Path, fields: Fields) -> RowTable:
     """Returns the rows of a Parquet file or of a data set, numbered from one.
 
     A field is a column name, a dotted path to a struct field (`translation.en`) or a list element
-    (`targets.0`), or a column number, from zero. A class label is converted to its class name if
+    (`targets.0`), or a zero-based column index. A class label is converted to its class name if
     the data set has class names.
     """
     files = data_files(path)

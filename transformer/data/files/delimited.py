@@ -161,8 +161,8 @@ def _csv_records(path: Path, separator: str, quote: str) -> Records:
 def read_jsonl(path: Path, fields: Fields) -> RowTable:
     """Returns the rows of a JSON lines file; blank lines are skipped.
 
-    A field is an object key, a dotted path to a nested value (`translation.en`, `targets.0`), or an
-    element index, from zero, if rows are lists.
+    A field is an object key, a dotted path to a nested value (`translation.en`, `targets.0`), or a
+    zero-based element index if rows are lists.
     """
     records = _json_records(path)
     head = [*itertools.islice(records, 1)]

@@ -33,7 +33,7 @@ class RowTable(NamedTuple):
 class Fields(NamedTuple):
     """The fields to read from each row, and the keys of `config.data` that name them.
 
-    A field is a name, or a column number, from zero. If `exact` is true, all lines of a table must
+    A field is a name or a zero-based column index. If `exact` is true, all lines of a table must
     have as many columns as the first line, and blank lines are skipped. If `separator` or `quote`
     is '', it is inferred from the content.
     """

@@ -177,7 +177,7 @@ def _train_pieces(texts: Texts, settings: ConfigDict, **changes) -> bytes:
 
 
 def _user_symbols(settings: ConfigDict) -> list[str]:
-    """Returns the strings that are always one piece, which follow the special pieces."""
+    """Returns the user-defined symbols (never split), whose ids follow the special tokens."""
     return [*(EXACT_SYMBOLS if settings.keep_spaces else ()), *settings.symbols]
 
 

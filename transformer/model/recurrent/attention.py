@@ -115,7 +115,7 @@ class MultiplicativeAttention(nn.Module):
 def _average(
     scores: Float[Array, "B L M"], memory: EncoderMemory
 ) -> tuple[Float[Array, "B L D"], Float[Array, "B 1 L M"]]:
-    """Returns the values averaged with the softmax of the scores, and this softmax as weights."""
+    """Returns the average of the values, weighted by the softmax of the scores, and the weights."""
     scores = scores[:, None].astype(jnp.float32)
     weights = masked_softmax(scores, padding_mask(memory.mask))
     values = memory.values
