@@ -144,7 +144,7 @@ class PictureTask(ClassificationTask):
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
         """Adds pointing scores of attention heads to the scores if items have bounding boxes.
 
-        `pointing` [layers][heads] is the fraction of items with boxes in which the attention of the
+        `pointing` [layers, heads] is the fraction of items with boxes in which the attention of the
         class token points at a box (see `analysis.pointing`). `overlap` is the mean intersection
         over union. `pointing_accuracy` and `pointing_overlap` are the values of the head with the
         best validation `pointing`; `pointing_head` is [layer, head], counted from one.
