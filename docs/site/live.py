@@ -23,7 +23,9 @@ def make_pages() -> dict[str, str]:
         for name, question in (("captions", ""), ("scenes", f"\t{QUESTION}")):
             run = transformer.load(BUNDLES / name)
             images = sorted((BUNDLES / "images").glob("*.png"))
-            seen = [Example((image.stem,), (run.attention(f"{image}{question}"),)) for image in images]
+            seen = [
+                Example((image.stem,), (run.attention(f"{image}{question}"),)) for image in images
+            ]
             page = write_explorer(Path(folder) / f"{name}.html", seen[0], seen[1:], Options())
             pages[name] = page.read_text("utf-8")
     return pages
