@@ -7,25 +7,20 @@ import transformer
 from experiments.attention.draw import Example, write_explorer
 from experiments.process.modes import Options
 
-BUNDLES = Path(__file__).parents[1] / "bundles"  # image models; the translation model is packaged
-QUESTION = "what shape is the red thing ?"
+BUNDLES = Path(__file__).parents[1] / "bundles"
 
 
 def make_pages() -> dict[str, str]:
     """Returns the HTML of each page, keyed by name.
 
-    The translation model runs in its page. The pages of the image models show the attention heads
-    for a few images.
+    The page `quickstart` contains its translation model. The page `captions` shows the attention of
+    a captioning model for a few images.
     """
     with tempfile.TemporaryDirectory() as folder:
         place = transformer.load("quickstart").export("html", Path(folder) / "quickstart")
-        pages = {"quickstart": (place / "index.html").read_text("utf-8")}
-        for name, question in (("captions", ""), ("scenes", f"\t{QUESTION}")):
-            run = transformer.load(BUNDLES / name)
-            images = sorted((BUNDLES / "images").glob("*.png"))
-            seen = [
-                Example((image.stem,), (run.attention(f"{image}{question}"),)) for image in images
-            ]
-            page = write_explorer(Path(folder) / f"{name}.html", seen[0], seen[1:], Options())
-            pages[name] = page.read_text("utf-8")
-    return pages
+        run = transformer.load(BUNDLES / "captions")
+        images = sorted((BUNDLES / "images").glob("*.png"))
+        first, *rest = [Example((image.stem,), (run.attention(str(image)),)) for image in images]
+        captions = write_explorer(Path(folder) / "captions.html", first, rest, Options())
+        pages = {"quickstart": place / "index.html", "captions": captions}
+        return {name: page.read_text("utf-8") for name, page in pages.items()}
