@@ -10,7 +10,8 @@ from places import ROOT
 from tools import structure, words
 
 MODULES = structure.read_all()
-RAISED: dict[str, float] = {}  # limits that an issue lets this commit raise, and by how much
+# Limits that an issue lets this commit raise, and by how much.
+RAISED: dict[str, float] = {"MAX_DOCS": 1_000}
 
 
 def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Module]:
