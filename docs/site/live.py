@@ -7,7 +7,7 @@ import transformer
 from experiments.attention.draw import Example, write_explorer
 from experiments.process.modes import Options
 
-BUNDLES = Path(__file__).parents[1] / "bundles"
+SCENES = Path(__file__).parent / "scenes"  # images
 
 
 def make_pages() -> dict[str, str]:
@@ -18,8 +18,8 @@ def make_pages() -> dict[str, str]:
     """
     with tempfile.TemporaryDirectory() as folder:
         place = transformer.load("quickstart").export("html", Path(folder) / "quickstart")
-        run = transformer.load(BUNDLES / "captions")
-        images = sorted((BUNDLES / "images").glob("*.png"))
+        run = transformer.load("captions")
+        images = sorted(SCENES.glob("*.png"))
         first, *rest = [Example((image.stem,), (run.attention(str(image)),)) for image in images]
         captions = write_explorer(Path(folder) / "captions.html", first, rest, Options())
         pages = {"quickstart": place / "index.html", "captions": captions}

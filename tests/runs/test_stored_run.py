@@ -3,6 +3,7 @@
 import pytest
 
 import transformer
+from places import ROOT
 from tiny_run import command, refused
 from transformer.errors import UserError
 from transformer.runs.workdir import STORED
@@ -16,6 +17,10 @@ STORED_TEXTS = {
         "Das Mädchen darf keiner Tante zuhören, weil sie müde ist."
     ),
 }
+CAPTION = (
+    "a small yellow circle , a small cyan square , a large purple circle , a large red triangle "
+    "and a small blue circle"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +51,11 @@ def test_a_folder_of_the_user_comes_first_and_a_training_needs_its_config(elsewh
     (elsewhere / "quickstart").mkdir()
     with pytest.raises(UserError, match="quickstart"):
         transformer.load("quickstart")
+
+
+def test_the_stored_captioner_describes_a_scene():
+    scene = ROOT / "docs" / "site" / "scenes" / "scene_1.png"
+    assert transformer.load("captions").caption([str(scene)]) == [CAPTION]
 
 
 def test_stored_files_are_small_and_say_how_they_were_made():

@@ -46,8 +46,8 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
     """Loads the trained model from a run's folder.
 
     Args:
-      folder: the `--workdir` that was used for training, or "quickstart", a small English-German
-        translation model in the package.
+      folder: the `--workdir` that was used for training, or the name of a model in the package:
+        "quickstart" translates from English to German, and "captions" describes scenes.
       settings: overrides of the run's config, such as {"decode.beam_size": 1}. The keys of `decode`
         and `evaluate`, `model.attention_implementation` and `model.matmul_dtype` are allowed.
     """
