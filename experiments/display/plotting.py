@@ -54,8 +54,8 @@ def light_grid(axes: Axes) -> None:
 
 
 def curve(axes: Axes, x: Any, y: Any, band: tuple | None = None, **style: Any) -> None:
-    """Draws a curve on a light grid, with a band between two other curves."""
-    [line] = axes.plot(x, y, **{"linewidth": 1.3, **style})
+    """Draws a curve, or one for each column, on a light grid, with a band between two others."""
+    line, *_ = axes.plot(x, y, **{"linewidth": 1.3, **style})
     if band is not None:
         axes.fill_between(x, *band, color=line.get_color(), alpha=0.2, linewidth=0)
     light_grid(axes)
