@@ -1,8 +1,8 @@
 """The folder of a run or a sweep: its path, lock, config and symbolic links."""
 
 import contextlib
-import fcntl
 import itertools
+import math
 import os
 import shlex
 from collections.abc import Iterator
@@ -34,14 +34,19 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     If another process is training there, raises UserError, or waits for the lock if `wait` is set.
     The system releases the lock when a process ends, even if it is killed; the lock file stays.
     """
+    import portalocker  # only training needs it
+
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a") as file:
+    with contextlib.ExitStack() as held:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
+            held.enter_context(portalocker.Lock(folder / "lock", timeout=math.inf if wait else 0))
+        except portalocker.AlreadyLocked:
             raise UserError(
                 f"another process is training in {folder}: wait for its end, or use another folder"
             ) from None
+        except portalocker.LockException as error:
+            why = error.__cause__ or error
+            raise UserError(f"{folder} has no locks ({why}): use another file system") from None
         yield
 
 
@@ -92,8 +97,8 @@ def load_config(folder: Path) -> ConfigDict:
         raise UserError(
             f"{folder} has no run (no config.json): train first, or name another folder"
         )
-    variants.check(folder)
     fix = "restore the original"
+    variants.check(folder)
     return parse_config(read_json(path, ESSENTIAL, fix), path, fix)
 
 
