@@ -22,6 +22,9 @@ from transformer.metrics.registry import rank
 # modifies them. Training with linked checkpoints therefore requires a flag.
 MAY_BE_LINKED, LINK_FLAG = "checkpoints", "linked_checkpoints"
 EVALUATIONS = "evaluations"  # subfolder for all scores except the run's own results
+# The format of the run folders that this version writes: `format` in config.json, or 1 if missing.
+# Increase it if older versions cannot read the folders. Each version reads all earlier formats.
+FORMAT = 1
 # Required keys of a run's config. Other missing keys are newer than the run, and get defaults.
 ESSENTIAL = {"task": str, "model": dict, "data": dict, "tokenizer": dict}
 COMMAND = "sweep.json"  # file with the command of a sweep, see `experiments.sweep.trial_configs`
@@ -98,6 +101,11 @@ def load_config(folder: Path) -> ConfigDict:
             f"{folder} has no run (no config.json): train first, or name another folder"
         )
     fix = "restore the original"
+    if (number := read_json(path, {"format?": int}, fix).get("format", 1)) > FORMAT:
+        raise UserError(
+            f"{folder} has format {number}, but this version of transformer-jax reads only formats "
+            f"up to {FORMAT}: install the version that wrote it, or a later one"
+        )
     variants.check(folder)
     return parse_config(read_json(path, ESSENTIAL, fix), path, fix)
 
@@ -109,6 +117,7 @@ def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
       path: the file of the config, for the error message.
       fix: the suggested fix at the end of the error message.
     """
+    saved.pop("format", None)
     try:
         config = complete(ConfigDict(saved))
         check(config)
@@ -142,6 +151,7 @@ def find_trials(folder: Path) -> list[Trial]:
     configs: dict[Path, dict[str, Any]] = {}
     for path in sorted(folder.glob("trials/*/config.json")):
         if config := _read_object(path, {"train": dict}):
+            config.pop("format", None)
             configs[path.parent] = flatten(ConfigDict(config))
     keys = dict.fromkeys(key for config in configs.values() for key in config)
     differing = [key for key in keys if len({repr(c.get(key)) for c in configs.values()}) > 1]
