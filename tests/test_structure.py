@@ -10,8 +10,9 @@ from places import ROOT
 from tools import structure, words
 
 MODULES = structure.read_all()
-# Limits that an issue lets this commit raise, and by how much.
-RAISED: dict[str, float] = {"MAX_DOCS": 1_000}
+# Limits that an issue lets this commit raise, and by how much: stored runs, Windows, questions.
+RAISED: dict[str, float] = {"MAX_TOTAL": 73, "MAX_DOCS": 2_300}
+RAISED |= {"training": 2, "runs": 28, "bridges": 20, "command": 21, "services": 2}
 
 
 def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Module]:
