@@ -91,10 +91,10 @@ def _file_of(page: str) -> str:
 
 
 def _page_of(file: str) -> str:
-    """The page of a file; of what is in docs/, its path there."""
+    """The page of a file; of what is in docs/, its path there, and of a notebook, its rendering."""
     if file in PAGES or not file.startswith("docs/"):
         return PAGES.get(file, f"source/{file}.md")
-    return file.removeprefix("docs/")
+    return re.sub(r"^(notebooks/.*)\.py$", r"\1.md", file.removeprefix("docs/"))
 
 
 def _listing(path: str) -> str:

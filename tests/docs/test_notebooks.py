@@ -65,7 +65,7 @@ def test_the_modules_compute_the_equations_of_the_paper(paper):
     assert shown == ["png"] * 5
 
 
-@pytest.mark.full
+@pytest.mark.slow  # the site executes it, too
 def test_heads_are_drawn_scored_and_ablated(paper, folder):
     changes = {'RUN = "quickstart"': 'RUN = "runs/paper_in_code"'}
     printed, shown = run("what_heads_do", folder, changes)
