@@ -2,9 +2,9 @@
 
 import errno
 import json
-import os
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 from run_folders import content, steps, translate
@@ -63,9 +63,7 @@ def test_a_run_and_its_bundle_have_a_format_and_a_newer_one_is_refused(copy, tmp
 
 
 def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
-    def refuse(*arguments):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
+    refuse = mock.Mock(side_effect=OSError(errno.ENOLCK, "No locks available"))
     monkeypatch.setattr("portalocker.portalocker.LOCKER", refuse)
     with pytest.raises(UserError, match=r"No locks available.*use another file system"):
         workdir.locked(tmp_path).__enter__()
