@@ -10,7 +10,9 @@ from places import ROOT
 from tools import structure, words
 
 MODULES = structure.read_all()
-RAISED: dict[str, float] = {}  # limits that an issue lets this commit raise, and by how much
+# Limits that an issue lets this commit raise, and by how much: stored runs, Windows, questions.
+RAISED: dict[str, float] = {"MAX_TOTAL": 73, "MAX_DOCS": 2_343}
+RAISED |= {"training": 2, "runs": 28, "bridges": 20, "command": 21, "services": 2}
 
 
 def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Module]:

@@ -17,7 +17,7 @@ ROOMS = {
     "training": Room(
         "transformer/optim transformer/training transformer/mesh.py transformer/signals.py",
         2_700,
-        2_624,
+        2_626,
     ),
     "tasks": Room("transformer/tasks", 1_900, 2_374),
     "inference": Room("transformer/inference transformer/decoding", 2_700, 2_649),
@@ -25,12 +25,12 @@ ROOMS = {
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_019,
+        2_047,
     ),
-    "bridges": Room("transformer/bridges", 1_500, 1_627),
+    "bridges": Room("transformer/bridges", 1_500, 1_647),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_289),
     "config": Room("transformer", 600, 796),
-    "command": Room("experiments experiments/command experiments/process", 1_600, 1_728),
+    "command": Room("experiments experiments/command experiments/process", 1_600, 1_749),
     "results": Room(
         "experiments/sweep experiments/results experiments/evaluate",
         4_300,
@@ -44,7 +44,7 @@ ROOMS = {
     "services": Room(
         "experiments/modes experiments/serve experiments/benchmark",
         4_200,
-        3_501,
+        3_503,
     ),
     "studies": Room("studies", 900, 377),
 }

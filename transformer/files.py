@@ -91,15 +91,13 @@ def partial_folder(path: Path) -> Iterator[Path]:
 
 def delete_leftovers(path: Path) -> None:
     """Deletes unfinished files and folders that killed processes left on this machine."""
+    import psutil  # on Windows, `os.kill(process, 0)` would send Ctrl-C
+
     partial = re.compile(rf"{re.escape(path.name)}\.(\d{{1,9}})\.(\w+\.)?{re.escape(PARTIAL)}")
     for match in filter(None, map(partial.fullmatch, os.listdir(path.parent))):
-        try:
-            os.kill(int(match[1]), 0)  # only tests whether the process exists
-        except ProcessLookupError:
+        if not psutil.pid_exists(int(match[1])):
             leftover = path.with_name(match[0])
             (shutil.rmtree if leftover.is_dir() else os.unlink)(leftover)
-        except PermissionError:
-            pass
 
 
 @contextlib.contextmanager
@@ -145,7 +143,9 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flushes a file or a folder to disk."""
+    """Flushes a file or a folder to disk; does nothing on Windows, which opens no folders."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

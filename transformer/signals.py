@@ -5,6 +5,7 @@ import math
 import os
 import queue
 import signal
+import socket
 import sys
 import threading
 import time
@@ -35,7 +36,8 @@ class _Answering:
     """A context manager that prints a message on a signal; a second signal ends the process.
 
     Python runs signal handlers between two bytecode instructions of the main thread, so they may be
-    delayed by a minute while XLA compiles. Therefore, a separate thread reads signals from a pipe.
+    delayed by a minute while XLA compiles. Therefore, a separate thread reads signals from a
+    socket, which unlike a pipe also works on Windows with Python 3.11.
     """
 
     answer = ""
@@ -46,25 +48,25 @@ class _Answering:
         self._over = threading.Event()
 
     def __enter__(self):
-        readable, self._pipe = os.pipe()
-        os.set_blocking(self._pipe, False)
+        readable, self._socket = socket.socketpair()
+        self._socket.setblocking(False)
         self._watcher = threading.Thread(target=self._watch, args=(readable,), daemon=True)
         self._watcher.start()
         self._handlers = {number: signal.signal(number, self._handle) for number in SIGNALS}
-        self._outer_pipe = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+        self._outer_fd = signal.set_wakeup_fd(self._socket.fileno(), warn_on_full_buffer=False)
         return self
 
     def __exit__(self, *exception) -> None:
-        signal.set_wakeup_fd(self._outer_pipe)
+        signal.set_wakeup_fd(self._outer_fd)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._over.set()
-        os.close(self._pipe)
+        self._socket.close()
         self._watcher.join(COPY_SECONDS)
 
-    def _watch(self, pipe: int) -> None:
+    def _watch(self, readable: socket.socket) -> None:
         first = 0.0
-        while byte := os.read(pipe, 1):
+        while byte := readable.recv(1):
             if byte[0] not in SIGNALS:
                 continue
             if first and time.monotonic() - first > COPY_SECONDS:
@@ -75,7 +77,7 @@ class _Answering:
                     print(f"{name(byte[0])}: {self.answer}", file=sys.stderr, flush=True)
                 if self.grace < math.inf and not self._over.wait(self.grace):
                     end(128 + byte[0])
-        os.close(pipe)
+        readable.close()
 
     def _handle(self, number: int, frame: Any) -> None:
         """Handles a signal in the main thread, as soon as Python can run handlers."""

@@ -1,6 +1,7 @@
 """Hooks of MkDocs: files outside docs/ become pages, and links to them lead there.
 
 README.md is the first page. A file of code that a page links to has a page with its text.
+Notebooks are executed.
 """
 
 import posixpath
@@ -12,7 +13,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from tools import key_table
+from docs.site.live import make_pages
+from tools import key_table, notebooks
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -27,10 +29,14 @@ LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages of files outside docs/, and that of the keys."""
+    """Adds the pages of files outside docs/, of the keys, the stored models and the notebooks."""
     for file, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / file)))
     files.append(File.generated(config, "reference/keys.md", content=key_table.page()))
+    for name, html in make_pages().items():
+        files.append(File.generated(config, f"live/{name}.html", content=html))
+    for name, content in notebooks.build_all(config.extra["repository"]).items():
+        files.append(File.generated(config, f"notebooks/{name}", content=content))
     linked = {path for page in files.documentation_pages() for path in _linked(page)}
     for path in sorted(linked):
         if path not in PAGES and not path.startswith("docs/") and (ROOT / path).is_file():
@@ -85,10 +91,10 @@ def _file_of(page: str) -> str:
 
 
 def _page_of(file: str) -> str:
-    """The page of a file; of what is in docs/, its path there."""
+    """The page of a file; of what is in docs/, its path there, and of a notebook, its rendering."""
     if file in PAGES or not file.startswith("docs/"):
         return PAGES.get(file, f"source/{file}.md")
-    return file.removeprefix("docs/")
+    return re.sub(r"^(notebooks/.*)\.py$", r"\1.md", file.removeprefix("docs/"))
 
 
 def _listing(path: str) -> str:

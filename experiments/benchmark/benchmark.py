@@ -39,6 +39,8 @@ def benchmark(run: Run, options: Options) -> None:
 
     The trained weights are not saved, and no run folder is created.
     """
+    if not hasattr(os, "killpg"):
+        raise UserError("--mode=benchmark is for Linux and macOS: here, --mode=plan measures steps")
     share_device()
     config, translates = run.config, "translate" in REGISTRY[run.config.task].operations
     possible = [kind for kind in KINDS if kind != "decoding" or translates]

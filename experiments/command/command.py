@@ -8,6 +8,7 @@ paths of the config, which are logged. The cache is always the user's own.
 import logging
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from transformer.data.corpora import texts_of
 from transformer.data.encode import cache_folder
 from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
+from transformer.files import partial_folder
 from transformer.runs.run import Run
 from transformer.runs.workdir import (
     COMMAND,
@@ -29,6 +31,7 @@ from transformer.runs.workdir import (
     load_config,
     refuse_sweep,
     run_folder,
+    stored_run,
 )
 from ..process import recipe
 from ..process.config import Experiment, override, read_experiment
@@ -57,6 +60,12 @@ def run_command(command: Command) -> int:
         with mirror(str(command.workdir), command.mode == TRAIN) as folder:
             return run_command(command._replace(workdir=str(folder)))
     folder, mode = run_folder(command.workdir or "").absolute(), MODES[command.mode]
+    stored = stored_run(command.workdir or "")
+    if stored and command.experiment is None and mode.name not in READ_TEXT:
+        with partial_folder(folder) as place:
+            shutil.copytree(stored, place, dirs_exist_ok=True)
+            place.rename(folder)
+        logger.info(f"copied the trained run {stored.name} of this package to {folder}")
     if command.workdir is not None:  # before anything in the folder is read, locked or written
         check_folder(folder, linked=mode.name != TRAIN or command.options.linked_checkpoints)
     if mode.name == EVALUATE and is_sweep(folder):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from transformer.bridges.formats import DEFAULT
+from transformer.bridges.formats import BUNDLES, DEFAULT
 from transformer.errors import UserError
 from transformer.runs.loaded import LoadedRun, import_marian
 from transformer.runs.run import Run
@@ -14,7 +14,7 @@ def export(run: Run, options: Options) -> list[Path]:
     if not options.output:
         raise UserError("--mode=export needs --output, the folder to write")
     format, keys = options.format or DEFAULT, [*run.other_settings()]
-    if format == DEFAULT and keys:
+    if format in BUNDLES and keys:
         raise UserError(
             f"config.{keys[0]} is another than the run's, and a bundle has the run's settings: "
             "leave it out, or choose another --format"

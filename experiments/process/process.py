@@ -6,7 +6,6 @@ import functools
 import gc
 import logging
 import os
-import resource
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -116,7 +115,8 @@ def keep_program_memory() -> None:
     """
     import jax  # imported here, so that a misspelt flag is reported first
 
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda padding: None)
+    # `ctypes.pythonapi` also has the functions of the C library, except on Windows.
+    trim = getattr(ctypes.pythonapi, "malloc_trim", lambda padding: None)
 
     def after_compilation(event: str, duration_secs: float, **kwargs: str | int) -> None:
         if event == COMPILED and duration_secs > LONG_COMPILATION:
@@ -146,10 +146,9 @@ def keep_freed_memory() -> None:
     By default, glibc returns a freed large block to the kernel, and the kernel clears the pages of
     the next block at the first write. This takes a third of the step time of a small model.
     """
-    library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):
-        library.mallopt(M_MMAP_MAX, 0)  # large blocks come from the heap, like small ones
-        library.mallopt(M_TRIM_THRESHOLD, -1)  # the heap never shrinks
+    if hasattr(ctypes.pythonapi, "mallopt"):
+        ctypes.pythonapi.mallopt(M_MMAP_MAX, 0)  # large blocks come from the heap, like small ones
+        ctypes.pythonapi.mallopt(M_TRIM_THRESHOLD, -1)  # the heap never shrinks
 
 
 def peak_memory() -> int:
@@ -158,6 +157,8 @@ def peak_memory() -> int:
     if status.exists():  # ru_maxrss would include the parent's memory before exec
         lines = status.read_text(encoding="utf-8").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    import resource  # not on Windows
+
     unit = 1 if sys.platform == "darwin" else 1024  # bytes
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

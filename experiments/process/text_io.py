@@ -3,10 +3,12 @@
 import contextlib
 import functools
 import importlib
+import io
 import itertools
 import logging
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +32,8 @@ LINES_AT_ONCE = 1024  # lines per chunk of a file; enough to sort by length
 BLOCK = 2**16  # bytes read from a pipe at once
 LINE_ENDS = re.compile(r"[\r\n]+")
 PROMPT = "> "
-TYPING_HINT = "type a line and press Enter for its answer; Ctrl-D ends"
+END = "Ctrl-D" if os.name == "posix" else "Ctrl-Z with Enter"
+TYPING_HINT = f"type a line and press Enter for its answer; {END} ends"
 Line = TypeVar("Line")
 
 
@@ -109,7 +112,8 @@ class Lines:
     ):
         self._stream, self._name, self._tag = stream, name, tag
         self.typed = stream.isatty()
-        self.total = sum(1 for _ in self._ahead()) if stream.seekable() else None
+        is_file = stream.seekable() and not _is_pipe(stream)
+        self.total = sum(1 for _ in self._ahead()) if is_file else None
         self.advance: Callable[[int], None] = lambda count: None
 
     def chunks(
@@ -176,6 +180,13 @@ class Lines:
         """Decodes a line, removes the line break and adds the source tag."""
         text = decode_line(line, self._name, number).rstrip("\r\n")
         return self._tag(text, f"line {number}")
+
+
+def _is_pipe(stream: BinaryIO) -> bool:
+    """Returns whether a stream is a pipe; on Windows, pipes are `seekable`, too."""
+    with contextlib.suppress(io.UnsupportedOperation):  # a stream in memory
+        return stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
+    return False
 
 
 def typed_lines() -> Iterator[list[bytes]]:

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 
+import jax
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -49,6 +50,17 @@ def test_a_bundle_does_what_the_run_does_without_what_only_a_training_needs(tiny
     start = f"--config.train.init_from={bundle}", f"--workdir={tmp_path / 'next'}"
     ended = command(f"--config={tiny.config}", *start, "--config.train.steps=1")
     assert ended.code == 0, ended.err
+
+
+def test_a_bundle_in_float16_has_half_the_bytes_and_rounded_weights(tiny, tmp_path):
+    run = transformer.load(tiny.workdir)
+    bundles = [run.export(name, tmp_path / name) for name in ("bundle", "bundle_float16")]
+    whole, half = (folder / "weights.safetensors" for folder in bundles)
+    assert half.stat().st_size < 0.6 * whole.stat().st_size
+    exact, rounded = (transformer.load(folder).trained.variables for folder in bundles)
+    for a, b in zip(*map(jax.tree.leaves, (exact, rounded)), strict=True):
+        assert b.dtype == np.float32
+        np.testing.assert_allclose(a, b, rtol=2**-11, atol=2**-24)
 
 
 @pytest.mark.parametrize("name", ["bundle", "marian", "onnx"])

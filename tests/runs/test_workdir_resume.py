@@ -1,14 +1,18 @@
 """A run is resumed in its folder by the same command, by one process at a time, or left alone."""
 
+import errno
 import json
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 from run_folders import content, steps, translate
 
+import transformer
 from places import ROOT
 from tiny_run import command, refused, unsealed
+from transformer.errors import UserError
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
 
@@ -45,6 +49,26 @@ def test_a_key_newer_than_the_run_has_its_default(copy):
     assert workdir.load_config(copy).optimizer.clip_norm == 0.0
 
 
+def test_a_run_and_its_bundle_have_a_format_and_a_newer_one_is_refused(copy, tmp_path):
+    bundle = transformer.load(copy).export("bundle", tmp_path / "bundle")
+    for folder in (copy, bundle):
+        saved = unsealed(folder / "config.json")
+        assert saved.pop("format") == workdir.FORMAT
+        newer = workdir.FORMAT + 1
+        (folder / "config.json").write_text(json.dumps({"format": newer, "of": "later"}))
+        says = f"has format {newer}, but", f"up to {workdir.FORMAT}: install the version"
+        refused("--mode=translate", f"--workdir={folder}", says=says)
+        (folder / "config.json").write_text(json.dumps(saved))  # of a version before 0.2
+        assert transformer.load(folder).config.model.d_model == 16
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    refuse = mock.Mock(side_effect=OSError(errno.ENOLCK, "No locks available"))
+    monkeypatch.setattr("portalocker.portalocker.LOCKER", refuse)
+    with pytest.raises(UserError, match=r"No locks available.*use another file system"):
+        workdir.locked(tmp_path).__enter__()
+
+
 HOLD = """
 import sys
 from pathlib import Path
@@ -64,7 +88,7 @@ def test_a_folder_has_one_training_at_a_time_and_a_killed_one_leaves_it_free(tin
     process = subprocess.Popen(command_line, cwd=ROOT, text=True, **pipes)
     assert process.stdout.readline() == "locked\n"
     before = content(copy)
-    refused(*arguments, says=(f"another process trains in {copy}", "another folder"))
+    refused(*arguments, says=(f"another process is training in {copy}", "another folder"))
     assert content(copy) == before
     assert translate(copy).code == 0  # reading is free
     process.kill()

@@ -10,7 +10,7 @@ and names each file that differs. Machines differ in bits: make both on one.
 """
 
 import csv
-import itertools
+import io
 import json
 import re
 import subprocess
@@ -20,61 +20,29 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-ROOT = Path.cwd()
-MODEL = {
-    "model.d_model": 16,
-    "model.d_ff": 24,
-    "model.num_heads": 2,
-    "data.batch_tokens": 512,
-    "data.num_buckets": 2,
-    "train.steps": 30,
-    "train.log_every": 10,
-    "train.evaluate_every": 15,
-    "optimizer.warmup_steps": 5,
-    "evaluate.bootstrap": 20,
-    "data.train_size": 300,
-    "data.validation_size": 20,
-    "data.test_size": 12,
-}
+MODEL = {"model.d_model": 16, "model.d_ff": 24, "model.num_heads": 2}
+MODEL |= {"data.batch_tokens": 512, "data.num_buckets": 2, "optimizer.warmup_steps": 5}
+MODEL |= {"data.train_size": 300, "data.validation_size": 20, "data.test_size": 12}
+MODEL |= {"train.steps": 30, "train.log_every": 10, "train.evaluate_every": 15}
+MODEL |= {"evaluate.bootstrap": 20}
 LAYERS = {"model.num_encoder_layers": 1, "model.num_decoder_layers": 1}
 QUICK = {**MODEL, **LAYERS, "tokenizer.vocab_size": 300, "evaluate.average_last_n": 2}
 SENTENCE = "My letter lay on this chair two days ago"
 VARIANTS = {
-    "plain": {},
-    "gated": {
-        "model.activation": "swiglu",
-        "model.norm": "rms",
-        "model.positions": "rotary",
-        "model.num_kv_heads": 1,
-        "optimizer.name": "adamw",
-        "optimizer.weight_decay": 0.1,
-        "train.ema_decay": 0.9,
-    },
-    "relative": {
-        "model.positions": "relative_shaw+relative_bias",
-        "model.talking_heads": True,
-        "model.query_key_norm": "l2",
-        "optimizer.gradient_accumulation_steps": 2,
-        "model.dropout_attention": 0.1,
-        "model.dropout_layer": 0.1,
-    },
-    "scanned": {
-        "model.scan_layers": True,
-        "model.num_encoder_layers": 2,
-        "model.num_decoder_layers": 2,
-        "model.positions": "split",
-        "model.remat": True,
-        "tokenizer.kind": "word",
-        "data.max_oov_rate": 1.0,
-        "model.tied_embeddings": "decoder",
-    },
-    "recurrent": {"model.architecture": "recurrent", "model.cell": "gru"},
-    "multiplicative": {
-        "model.architecture": "recurrent",
-        "model.cell": "lstm_peephole",
-        "model.recurrent_attention": "multiplicative",
-    },
+    "plain": "",
+    "gated": "model.activation=swiglu model.norm=rms model.positions=rotary model.num_kv_heads=1 "
+    "optimizer.name=adamw optimizer.weight_decay=0.1 train.ema_decay=0.9",
+    "relative": "model.positions=relative_shaw+relative_bias model.talking_heads=True "
+    "model.query_key_norm=l2 optimizer.gradient_accumulation_steps=2 "
+    "model.dropout_attention=0.1 model.dropout_layer=0.1",
+    "scanned": "model.scan_layers=True model.num_encoder_layers=2 model.num_decoder_layers=2 "
+    "model.positions=split model.remat=True model.tied_embeddings=decoder "
+    "tokenizer.kind=word data.max_oov_rate=1.0",
+    "recurrent": "model.architecture=recurrent model.cell=gru",
+    "multiplicative": "model.architecture=recurrent model.cell=lstm_peephole "
+    "model.recurrent_attention=multiplicative",
 }
+ANALYSES = ("heads", "positions", "embeddings", "report")
 SWEEP = """
 from configs import CONFIG as start
 
@@ -99,7 +67,8 @@ def launch(folder: str, config: str | None = None, changes=(), mode: str = "trai
 
 def translators():
     """Commands of translation: training of each variant, and every mode of the first."""
-    for name, changes in VARIANTS.items():
+    for name, text in VARIANTS.items():
+        changes = dict(change.split("=") for change in text.split())
         yield launch(name, "configs/quickstart.py", {**QUICK, **changes})
         yield launch(name, mode="translate", stdin=f"{SENTENCE}\nWe sleep\n")
         yield launch(name, mode="attention", sentence=SENTENCE)
@@ -108,17 +77,13 @@ def translators():
     yield launch(name, mode="evaluate", changes={"decode.beam_size": 2})
     yield launch(name, mode="translate", changes={"decode.num_best": 3}, stdin=SENTENCE + "\n")
     yield launch(name, mode="score", stdin="We sleep\tWir schlafen\n")
-    for mode in ("align", "heads", "positions", "embeddings", "report"):
+    for mode in ("align", *ANALYSES):
         yield launch(name, mode=mode)
     yield launch(name, mode="embeddings", token="ter")
     yield launch(name, changes={"train.steps": 40})
-    longer = {
-        **QUICK,
-        "data.source": "reverse",
-        "data.length_generalization_size": 10,
-        "tokenizer.kind": "word",
-    }
-    yield launch("reverse", "configs/quickstart.py", {**longer, "tokenizer.vocab_size": 30})
+    longer = {"data.source": "reverse", "data.length_generalization_size": 10}
+    longer |= {"tokenizer.kind": "word", "tokenizer.vocab_size": 30}
+    yield launch("reverse", "configs/quickstart.py", {**QUICK, **longer})
 
 
 def language_models():
@@ -126,17 +91,16 @@ def language_models():
     changes = {**MODEL, "model.num_decoder_layers": 1, "data.batch_tokens": 64, "data.context": 16}
     yield launch("words", "configs/next_word.py", changes)
     yield launch("lstm", "configs/next_word.py", {**changes, "model.architecture": "recurrent"})
-    packed = {**changes, "data.source": "grammar", "data.max_oov_rate": 1.0}
+    packed = {"data.source": "grammar", "data.max_oov_rate": 1.0, "data.batch_tokens": 512}
     packed |= {"tokenizer.vocab_size": 300}
-    yield launch("packed", "configs/next_word.py", {**packed, "data.batch_tokens": 512})
+    yield launch("packed", "configs/next_word.py", {**changes, **packed})
+    few = {"decode.max_new_tokens": 8}
     for folder in ("words", "lstm"):
-        yield launch(
-            folder, mode="generate", prompt="the only true", changes={"decode.max_new_tokens": 8}
-        )
+        yield launch(folder, mode="generate", prompt="the only true", changes=few)
     yield launch("words", mode="generate", stdin="the only\n", changes={"decode.search": "beam"})
     yield launch("words", mode="score", stdin="the only true wisdom\n")
     yield launch("words", mode="attention", sentence="the unexamined life is not")
-    for mode in ("evaluate", "heads", "positions", "embeddings", "report"):
+    for mode in ("evaluate", *ANALYSES):
         yield launch("words", mode=mode)
 
 
@@ -146,10 +110,9 @@ def classifiers():
     for kind in ("transformer", "bag_of_embeddings", "bigrams", "recurrent"):
         yield launch(f"reviews_{kind}", f"configs/toy_reviews.py:{kind}", changes)
         yield launch(f"reviews_{kind}", mode="classify", stdin="the plot is not dull .\n")
-    name = "reviews_transformer"
-    for mode in ("evaluate", "heads", "positions", "embeddings", "report"):
-        yield launch(name, mode=mode)
-    yield launch(name, mode="attention", sentence="the plot is not dull .")
+    for mode in ("evaluate", *ANALYSES):
+        yield launch("reviews_transformer", mode=mode)
+    yield launch("reviews_transformer", mode="attention", sentence="the plot is not dull .")
 
 
 def pictures(folder: Path):
@@ -167,10 +130,9 @@ def pictures(folder: Path):
     for name in ("digits", "captions"):
         yield launch(name, mode="attention", picture=file)
     yield launch("questions", mode="attention", picture=file, sentence=question)
-    for name, mode in itertools.product(
-        ("digits", "captions", "questions"), ("evaluate", "report")
-    ):
-        yield launch(name, mode=mode)
+    for name in ("digits", "captions", "questions"):
+        for mode in ("evaluate", "report"):
+            yield launch(name, mode=mode)
 
 
 def own_text(folder: Path):
@@ -187,9 +149,8 @@ def own_text(folder: Path):
     page = "configs/own_text.py"
     yield launch("letters", page, changes)
     yield launch("letters_other", page, {**changes, "seed": 1})
-    yield launch(
-        "letters", mode="translate", stdin="The dog sees Ana María.\nA CAT SEES 17:45\n42\n"
-    )
+    typed = "The dog sees Ana María.\nA CAT SEES 17:45\n42\n"
+    yield launch("letters", mode="translate", stdin=typed)
     yield launch("letters", mode="evaluate", input="behaviour")
     for mode in ("clean", "plan"):
         yield launch("letters", page, changes, mode)
@@ -201,9 +162,7 @@ def own_text(folder: Path):
 
 def sweeps(folder: Path):
     """Commands of sweeps: in turn and vmapped, of numbers and of structure."""
-    trials = [
-        {"seed": seed, "optimizer.learning_rate": rate} for seed in (0, 1) for rate in (1e-3, 1e-2)
-    ]
+    trials = [{"seed": s, "optimizer.learning_rate": rate} for s in (0, 1) for rate in (1e-3, 1e-2)]
     wide = [{"model.d_ff": width, "seed": seed} for width in (16, 24) for seed in (0, 1)]
     reviews = {**MODEL, "model.num_encoder_layers": 1}
     for name, config, changes, drawn in (
@@ -228,13 +187,8 @@ def make(folder: Path, names: list[str]) -> None:
         words = [word.replace("FOLDER", str(folder)) for word in arguments]
         if any(word.startswith("--workdir=") for word in words):
             words.append(f"--config.data.cache_dir={folder / 'cache'}")
-        done = subprocess.run(
-            [sys.executable, "launch.py", *words],
-            input=stdin,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
+        command = [sys.executable, "launch.py", *words]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True)
         # A sweep's table, which lies in results.csv too, has a column of speeds.
         lines = [line for line in done.stdout.splitlines() if not line.startswith("|")]
         kept = {"code": done.returncode, "out": "\n".join(lines)}
@@ -250,6 +204,7 @@ TIMES = re.compile(
     r"|[\d.,:]+ ?(?:s|ms|min|minutes)\b|disk: free.*?\bGB"
 )
 OF_PATH = re.compile(r"(?<=_)[0-9a-f]{6}(?=/)")  # the digest of the path of a picture
+TEXTS = (".json", ".jsonl", ".csv", ".txt", ".tsv", ".md", ".html", ".py")
 VOLATILE = re.compile(
     r"second|time|commit|date|host|hardware|command|version|digest|path|minutes|dir|^sha256$"
 )
@@ -272,28 +227,23 @@ def shared(text):
 
 def content(file: Path, root: Path):
     """What of a file must be the same."""
-
-    def text():
-        return file.read_text("utf-8").replace(str(root.absolute()), "FOLDER")
-
-    if file.suffix == ".json":
-        found = json.loads(text())
-        if file.name == "run.json":
-            found.pop("environment", None)
-        return plain(found)
-    if file.suffix == ".jsonl":
-        return [plain(json.loads(line)) for line in text().splitlines()]
     if file.suffix == ".npz":
         with np.load(file) as arrays:
             return {name: arrays[name].tobytes() for name in arrays}
     if file.suffix in (".png", ".gif"):
         return np.asarray(Image.open(file)).tobytes()
+    if file.suffix not in TEXTS:
+        return file.read_bytes()
+    text = file.read_text("utf-8").replace(str(root.absolute()), "FOLDER")
+    if file.name == "run.json":
+        return plain({**json.loads(text), "environment": None})
+    if file.suffix == ".json":
+        return plain(json.loads(text))
+    if file.suffix == ".jsonl":
+        return [plain(json.loads(line)) for line in text.splitlines()]
     if file.suffix == ".csv":
-        with file.open(newline="") as lines:
-            return [plain(row) for row in csv.DictReader(lines)]
-    if file.suffix in (".txt", ".tsv", ".md", ".html", ".py"):
-        return shared(text())
-    return file.read_bytes()
+        return [plain(row) for row in csv.DictReader(io.StringIO(text))]
+    return shared(text)
 
 
 # Made for one machine or moment, or drawn over minutes; of checkpoints the weights that were stored

@@ -48,16 +48,7 @@ def curve(errors: float, seed: int) -> list[dict]:
     return lines
 
 
-def write_trial(
-    root: Path,
-    number: int,
-    values: dict,
-    errors: float = 0.2,
-    state: str = "complete",
-    references: list[str] | None = None,
-    hypotheses: list[str] | None = None,
-    **changes,
-) -> SweepTrial:
+def write_trial(root, number, values, errors=0.2, references=None, hypotheses=None, **changes):
     """Writes a trial's folder and returns the trial.
 
     Args:
@@ -66,8 +57,6 @@ def write_trial(
       hypotheses: translations, in place of spoilt references.
       changes: of results.json; `test={"bleu": 1.0}` changes the one number of the test scores.
     """
-    if state != "complete":
-        return SweepTrial(number, values, root / f"trial_{number}", state)
     references = sentences(40) if references is None else references
     seed = values.get("seed", 0)
     found = hypotheses or translations(references, errors, 100 * number + seed)
@@ -84,12 +73,7 @@ def write_trial(
 def write_language_model(
     root: Path, number: int, values: dict, nll: float, splits=("validation", "test"), **changes
 ) -> SweepTrial:
-    """Writes the folder of a language model and returns the trial.
-
-    Args:
-      nll: in nats per token; a seed moves it a little.
-      changes: of the scores of every split.
-    """
+    """Writes a language model's folder; a seed moves its nll, `changes` are of every split."""
     seed = values.get("seed", 0)
     nll += 0.01 * np.random.default_rng([seed, 13]).normal()
     scores = {
@@ -106,16 +90,9 @@ def write_language_model(
     return _write(root, number, values, dict.fromkeys(splits, scores), lines, {})
 
 
-def write_classifier(
-    root: Path, number: int, values: dict, wrong: Sequence[int], count: int = 40, **changes
-) -> SweepTrial:
-    """Writes the folder of a classifier and returns the trial.
-
-    Args:
-      wrong: numbers of the test texts whose label it does not find, from zero.
-      count: texts of the test set.
-      changes: of the scores of every split.
-    """
+def write_classifier(root, number, values, wrong: Sequence[int], **changes) -> SweepTrial:
+    """Writes the folder of a classifier that finds no label of the texts numbered `wrong`."""
+    count = 40
     labels = ["good" if number % 3 else "bad" for number in range(count)]
     other = {"good": "bad", "bad": "good"}
     found = [other[label] if i in wrong else label for i, label in enumerate(labels)]
@@ -136,21 +113,12 @@ def write_classifier(
     return trial
 
 
-def _write(
-    root: Path,
-    number: int,
-    values: dict,
-    results: dict,
-    metrics: list[dict],
-    files: dict[str, list[str]],
-) -> SweepTrial:
+def _write(root, number, values, results, metrics, files) -> SweepTrial:
     """Writes a complete run: its scores, its metrics and other files by their lines."""
     folder = root / f"trial_{number}"
     costs = {"step": 1200, "averaged_steps": [1200], "parameters": 123_456, "wall_seconds": 90.0}
-    files = files | {
-        "results.json": [json.dumps(costs | results)],
-        "metrics.jsonl": list(map(json.dumps, metrics)),
-    }
+    files["results.json"] = [json.dumps(costs | results)]
+    files["metrics.jsonl"] = list(map(json.dumps, metrics))
     for name, lines in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -198,12 +166,7 @@ def classifier(root: Path, number: int, wrong) -> Path:
 
 
 def language_model(root: Path, number: int, nats: float, words: int = 1, **scores) -> Path:
-    """Writes a language model with about this loss of each token.
-
-    Args:
-      words: of a token.
-      scores: changes of its results.
-    """
+    """Writes a language model with about this loss of each token, which has some words."""
     folder = write_language_model(root, number, {"seed": number}, nats, **scores).folder
     (folder / "likelihoods").mkdir()
     lines, counts = [], []
@@ -218,14 +181,16 @@ def language_model(root: Path, number: int, nats: float, words: int = 1, **score
     return add_config(folder, "language_model", number)
 
 
+def _arguments(systems, flags):
+    runs = ",".join(map(str, systems))
+    return ["--mode=compare", f"--runs={runs}", *(f"--{k}={value}" for k, value in flags.items())]
+
+
 def compare(*systems, **flags):
     """The end of the command that compares systems."""
-    flags = [f"--{name}={value}" for name, value in flags.items()]
-    return command("--mode=compare", f"--runs={','.join(map(str, systems))}", *flags)
+    return command(*_arguments(systems, flags))
 
 
 def refuse(*systems, says, **flags):
     """Checks that it refuses them, and what it says."""
-    flags = [f"--{name}={value}" for name, value in flags.items()]
-    runs = ",".join(map(str, systems))
-    return refused("--mode=compare", f"--runs={runs}", *flags, says=says)
+    return refused(*_arguments(systems, flags), says=says)

@@ -1,11 +1,14 @@
 """The registry of export formats."""
 
+import hashlib
 import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import safetensors.numpy
 from ml_collections import ConfigDict
 
 from transformer.bridges import ctranslate2, marian, marian_import, onnx, stablehlo
@@ -18,6 +21,8 @@ from transformer.files import (
     partial_folder,
     read_json,
     read_sealed,
+    write_bytes,
+    write_json,
     write_text,
 )
 from transformer.inference.translator import Translator
@@ -54,6 +59,7 @@ was `data.source={source}`.
 """
 
 DEFAULT = "bundle"
+BUNDLES = (DEFAULT, "bundle_float16")  # formats that are a run's folder, for any task
 BAR = "\\|"  # an escaped "|" for cells of Markdown tables
 
 
@@ -84,12 +90,15 @@ class Format(NamedTuple):
       usage: Markdown text for the model card that explains how to use the model.
     """
 
-    write: Callable[[Export, Path], None]
+    write: Callable[[Export, Path], Any]
     usage: str
 
 
-def _write_bundle(export: Export, folder: Path) -> None:
-    """Copies the files needed for inference unchanged, after a check that they are readable."""
+def _write_bundle(export: Export, folder: Path) -> dict[str, Any]:
+    """Copies the files needed for inference unchanged, after a check that they are readable.
+
+    Returns the content of `weights.json`.
+    """
     run, again = export.run, "evaluate it, then export it"
     try:
         choice = read_sealed(run / CHOICE, {"steps": [int], "stored": {"digest": str}})
@@ -103,6 +112,17 @@ def _write_bundle(export: Export, folder: Path) -> None:
         if path.suffix == ".json":
             read_json(path, (dict, list), "restore the original")
         copy_file(path, folder / path.name, "restore the original")
+    return choice
+
+
+def _write_float16_bundle(export: Export, folder: Path) -> None:
+    """Writes a bundle with float16 weights, which are read as float32."""
+    choice = _write_bundle(export, folder)
+    arrays = safetensors.numpy.load_file(folder / WEIGHTS)
+    data = safetensors.numpy.save({name: x.astype(np.float16) for name, x in arrays.items()})
+    write_bytes(folder / WEIGHTS, data)
+    choice["stored"] |= {"digest": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    write_json(folder / CHOICE, choice)
 
 
 def _of_translator(module: Any, *settings: Any) -> Format:
@@ -126,11 +146,8 @@ def _write_html(export: Export, folder: Path) -> None:
     import_sibling("experiments.serve.serve").write_page(export, folder)
 
 
-FORMATS: dict[str, Format] = Registry(
-    bundle=Format(
-        _write_bundle,
-        """It is a run's folder without what its training needs: the command's `workdir` in every
-mode but `train`, the start of another training (`train.init_from`), and in Python
+BUNDLE_USAGE = """It is a run's folder without what only training needs: the command's `workdir` in
+every mode but `train`, the start of another training (`train.init_from`), and in Python
 
 ```python
 import transformer
@@ -138,8 +155,11 @@ import transformer
 run = transformer.load(".")  # the path of this folder
 ```
 
-`weights.safetensors` has the weights. No file has code.""",
-    ),
+`weights.safetensors` has the weights. No file has code."""
+
+FORMATS: dict[str, Format] = Registry(
+    bundle=Format(_write_bundle, BUNDLE_USAGE),
+    bundle_float16=Format(_write_float16_bundle, BUNDLE_USAGE),
     marian=Format(_write_marian, marian.USAGE),
     ctranslate2=_of_translator(ctranslate2, ""),
     ctranslate2_int8=_of_translator(ctranslate2, "int8"),
@@ -164,7 +184,7 @@ def write_export(export: Export, name: str, output: Path) -> Path:
     """
     check_choice("format", name, FORMATS)
     format = FORMATS[name]
-    if name != DEFAULT and type(export.predictor) is not Translator:
+    if name not in BUNDLES and type(export.predictor) is not Translator:
         raise UserError(
             f"format {name} is for translators of text, not for config.task="
             f"{export.config.task}: choose bundle"

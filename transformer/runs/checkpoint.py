@@ -246,7 +246,7 @@ class Checkpoints:
         for path in sorted(partial.glob("*/**/*")):
             sync(path)
             if path.is_file():
-                files[str(path.relative_to(partial))] = hash_file(path)
+                files[path.relative_to(partial).as_posix()] = hash_file(path)
         write_json(partial / RECORD, {**record, "files": files})
 
     def _read(self, step: int) -> dict[str, Any]:

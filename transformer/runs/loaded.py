@@ -26,7 +26,7 @@ from transformer.inference.translator import Translator
 from transformer.operations import OPERATIONS, Operation, Request, TextScore
 from transformer.runs.run import Run, RunProgress, TrainedRun
 from transformer.runs.weights import Weights
-from transformer.runs.workdir import load_config, run_folder
+from transformer.runs.workdir import load_config, run_folder, stored_run
 from transformer.tasks import REGISTRY
 from transformer.tasks.pair_scores import refuse_blank
 from transformer.tasks.translation import TranslationTask, make_translator, save_tokenizers
@@ -46,11 +46,12 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
     """Loads the trained model from a run's folder.
 
     Args:
-      folder: the `--workdir` that was used for training.
+      folder: the `--workdir` that was used for training, or the name of a model in the package:
+        "quickstart" translates from English to German, and "captions" describes scenes.
       settings: overrides of the run's config, such as {"decode.beam_size": 1}. The keys of `decode`
         and `evaluate`, `model.attention_implementation` and `model.matmul_dtype` are allowed.
     """
-    folder = run_folder(folder)
+    folder = stored_run(folder) or run_folder(folder)
     config = load_config(folder)
     for key, value in (settings or {}).items():
         assign(config, key, value)

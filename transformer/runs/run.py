@@ -23,7 +23,7 @@ from transformer.inference.base import Predictor, Variables, on_all_devices
 from transformer.metrics.registry import rank
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.weights import CHOICE, Weights
-from transformer.runs.workdir import check_folder, load_config, newest_step
+from transformer.runs.workdir import FORMAT, check_folder, load_config, newest_step
 
 CHECKPOINTS, RESULTS, REPORT = "checkpoints", "results.json", "report.html"
 RUN = "run.json"  # data recorded before training, see `read_run`
@@ -213,7 +213,7 @@ class Run:
         self.check_same(training=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         variants.save(self.folder, self.config.to_dict())
-        write_json(self.folder / "config.json", self.config.to_dict())
+        write_json(self.folder / "config.json", {"format": FORMAT, **self.config.to_dict()})
 
     def check_same(self, training: bool = False) -> None:
         """Raises UserError if the folder has a run of another config, or a link that leads outside.

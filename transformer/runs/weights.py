@@ -163,7 +163,8 @@ class Weights:
         path = self.folder / WEIGHTS
         if not path.is_file() or path.stat().st_size != size or hash_file(path) != digest:
             raise DamageError(f"{WEIGHTS} is missing or not what was written")
-        return safetensors.numpy.load_file(path)
+        arrays = safetensors.numpy.load_file(path)
+        return {name: x.astype(np.float32, copy=False) for name, x in arrays.items()}
 
     def _check_any(self, steps: Sequence[int], choice: Any) -> None:
         """Raises UserError if there are no checkpoints to load the weights from."""

@@ -1,8 +1,8 @@
 """The folder of a run or a sweep: its path, lock, config and symbolic links."""
 
 import contextlib
-import fcntl
 import itertools
+import math
 import os
 import shlex
 from collections.abc import Iterator
@@ -22,8 +22,12 @@ from transformer.metrics.registry import rank
 # modifies them. Training with linked checkpoints therefore requires a flag.
 MAY_BE_LINKED, LINK_FLAG = "checkpoints", "linked_checkpoints"
 EVALUATIONS = "evaluations"  # subfolder for all scores except the run's own results
+# The format of the run folders that this version writes: `format` in config.json, or 1 if missing.
+# Increase it if older versions cannot read the folders. Each version reads all earlier formats.
+FORMAT = 1
 # Required keys of a run's config. Other missing keys are newer than the run and get defaults.
 ESSENTIAL = {"task": str, "model": dict, "data": dict, "tokenizer": dict}
+STORED = Path(__file__).parents[1] / "stored"  # trained runs that are a part of the package
 COMMAND = "sweep.json"  # file with the command of a sweep, see `experiments.sweep.trial_configs`
 
 
@@ -34,14 +38,19 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     If another process is training there, raises UserError, or waits for the lock if `wait` is set.
     The system releases the lock when a process ends, even if it is killed; the lock file stays.
     """
+    import portalocker  # only training needs it
+
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a") as file:
+    with contextlib.ExitStack() as held:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
+            held.enter_context(portalocker.Lock(folder / "lock", timeout=math.inf if wait else 0))
+        except portalocker.AlreadyLocked:
             raise UserError(
                 f"another process is training in {folder}: wait for its end, or use another folder"
             ) from None
+        except portalocker.LockException as error:
+            why = error.__cause__ or error
+            raise UserError(f"{folder} has no locks ({why}): use another file system") from None
         yield
 
 
@@ -51,6 +60,16 @@ def run_folder(name: str | Path) -> Path:
     if folder.parent.name == "trials" and folder.name.isdecimal() and not folder.exists():
         folder = folder.with_name(f"{int(folder.name):03d}")
     return folder
+
+
+def stored_run(name: str | Path) -> Path | None:
+    """Returns the folder of the package's trained run with this name, or None.
+
+    The user's own folder of this name comes first.
+    """
+    stored = STORED / name
+    is_stored = Path(name).name == str(name) and stored.is_dir()
+    return stored if is_stored and not Path(name).exists() else None
 
 
 def newest_step(folder: Path) -> int:
@@ -92,8 +111,13 @@ def load_config(folder: Path) -> ConfigDict:
         raise UserError(
             f"{folder} has no run (no config.json): train first, or name another folder"
         )
-    variants.check(folder)
     fix = "restore the original"
+    if (number := read_json(path, {"format?": int}, fix).get("format", 1)) > FORMAT:
+        raise UserError(
+            f"{folder} has format {number}, but this version of transformer-jax reads only formats "
+            f"up to {FORMAT}: install the version that wrote it, or a later one"
+        )
+    variants.check(folder)
     return parse_config(read_json(path, ESSENTIAL, fix), path, fix)
 
 
@@ -104,6 +128,7 @@ def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
       path: the file of the config, for the error message.
       fix: the suggested fix at the end of the error message.
     """
+    saved.pop("format", None)
     try:
         config = complete(ConfigDict(saved))
         check(config)
@@ -137,6 +162,7 @@ def find_trials(folder: Path) -> list[Trial]:
     configs: dict[Path, dict[str, Any]] = {}
     for path in sorted(folder.glob("trials/*/config.json")):
         if config := _read_object(path, {"train": dict}):
+            config.pop("format", None)
             configs[path.parent] = flatten(ConfigDict(config))
     keys = dict.fromkeys(key for config in configs.values() for key in config)
     differing = [key for key in keys if len({repr(c.get(key)) for c in configs.values()}) > 1]

@@ -34,10 +34,9 @@ def store(tmp_path):
     return tmp_path / "bucket" / "run"
 
 
-def config_file(folder):
-    path = folder / "tiny.py"
-    path.write_text(CONFIG.replace("CACHE", str(folder / "cache")))
-    return path
+@pytest.fixture
+def url(store):
+    return f"fake://{store}"
 
 
 def files_in(folder):
@@ -47,10 +46,12 @@ def files_in(folder):
 
 
 @pytest.mark.full
-def test_a_run_in_a_bucket_is_that_of_a_folder_and_is_used_from_anywhere(tmp_path, store, machine):
-    config = config_file(tmp_path)
+def test_a_run_in_a_bucket_is_that_of_a_folder_and_is_used_anywhere(tmp_path, url, store, machine):
+    places = (tmp_path / "run", url)
+    config = tmp_path / "tiny.py"
+    config.write_text(CONFIG.replace("CACHE", str(tmp_path / "cache")))
     with without_pictures():
-        for place in (tmp_path / "run", f"fake://{store}"):
+        for place in places:
             assert command(f"--config={config}", f"--workdir={place}").code == 0
     assert lines(store) == lines(tmp_path / "run")
     # Orbax gives some of its files names at random, and TensorBoard the time.
@@ -60,15 +61,13 @@ def test_a_run_in_a_bucket_is_that_of_a_folder_and_is_used_from_anywhere(tmp_pat
     ]
     assert names[0] == names[1] | {"lock"}
     machine("second")
-    [local, remote] = (
-        command("--mode=translate", f"--workdir={place}", stdin=b"a b c\n")
-        for place in (tmp_path / "run", f"fake://{store}")
-    )
+    translate = "--mode=translate"
+    local, remote = (command(translate, f"--workdir={p}", stdin=b"a b c\n") for p in places)
     assert remote.code == 0
     assert remote.out == local.out
     before = files_in(store)
     machine("third")
-    again = command(f"--workdir=fake://{store}")
+    again = command(f"--workdir={url}")
     assert "is finished, 40 steps" in again.out
     assert files_in(store) == before
 
@@ -80,24 +79,24 @@ def grow_old(store):
     newest.write_text(json.dumps(holder | {"time": holder["time"] - bucket.STALE}))
 
 
-def test_one_process_alone_has_the_lock(store, machine, monkeypatch, capsys):
+def test_one_process_alone_has_the_lock(url, store, machine, monkeypatch, capsys):
     ends = []
     monkeypatch.setattr(bucket.signals, "end", ends.append)
-    first, second = Bucket(f"fake://{store}"), Bucket(f"fake://{store}")
+    first, second = Bucket(url), Bucket(url)
     first.open_copy(training=True)
     with pytest.raises(UserError, match="trains in"):
         second.open_copy(training=True)
     grow_old(store)
-    second = Bucket(f"fake://{store}")
+    second = Bucket(url)
     second.open_copy(training=True)
     first.upload()
     assert ends == [2]
     assert "another process trains in" in capsys.readouterr().err
     second.release()
-    with mirror(f"fake://{store}", training=True):
+    with mirror(url, training=True):
         pass
     # Of two that see the same last lock, the store lets one make the next.
-    third = Bucket(f"fake://{store}")
+    third = Bucket(url)
     newest = third._newest()
     (store / "locks/000004").write_text("{}")
     monkeypatch.setattr(third, "_newest", lambda: newest)
@@ -105,8 +104,7 @@ def test_one_process_alone_has_the_lock(store, machine, monkeypatch, capsys):
         third.open_copy(training=True)
 
 
-def test_a_copy_follows_the_bucket_but_keeps_what_was_never_uploaded(store, machine):
-    url = f"fake://{store}"
+def test_a_copy_follows_the_bucket_but_keeps_what_was_never_uploaded(url, store, machine):
     with mirror(url, training=True) as copy:
         (copy / "checkpoints/1").mkdir(parents=True)
         (copy / "checkpoints/1/record.json").write_text("1")
@@ -134,8 +132,7 @@ def test_a_copy_follows_the_bucket_but_keeps_what_was_never_uploaded(store, mach
     assert files_in(store).keys() == {"metrics"}  # nor is the half one in the way of a whole one
 
 
-def test_each_command_has_a_copy_of_its_own(store, machine):
-    url = f"fake://{store}"
+def test_each_command_has_a_copy_of_its_own(url, store, machine):
     with mirror(url, training=False) as server:  # which began before the training
         with mirror(url, training=True) as copy:
             (copy / "metrics").write_text("of step 3")
@@ -149,9 +146,8 @@ def test_each_command_has_a_copy_of_its_own(store, machine):
 
 
 def test_a_command_that_does_not_train_replaces_only_what_it_read_and_deletes_nothing(
-    store, machine, caplog
+    url, store, machine, caplog
 ):
-    url = f"fake://{store}"
     with mirror(url, training=True) as copy:
         for name in ("results", "report", "picture"):
             (copy / name).write_text("1")
@@ -174,8 +170,8 @@ def test_a_command_that_does_not_train_replaces_only_what_it_read_and_deletes_no
     assert (store / "results").read_text() == "by the training, which has the lock"
 
 
-def test_a_copy_has_what_a_training_uploads_meanwhile(store, machine, monkeypatch):
-    url, get = f"fake://{store}", fake_store.FakeStore.get_file
+def test_a_copy_has_what_a_training_uploads_meanwhile(url, store, machine, monkeypatch):
+    get = fake_store.FakeStore.get_file
     with mirror(url, training=True) as copy:
         for name in "ab":
             (copy / name).write_text("1")
@@ -193,8 +189,7 @@ def test_a_copy_has_what_a_training_uploads_meanwhile(store, machine, monkeypatc
         assert {name: (copy / name).read_text() for name in "abc"} == dict.fromkeys("abc", "22")
 
 
-def test_a_copy_that_somebody_deletes_takes_nothing_with_it(store, machine):
-    url = f"fake://{store}"
+def test_a_copy_that_somebody_deletes_takes_nothing_with_it(url, store, machine):
     with mirror(url, training=True) as copy:
         (copy / "weights").write_text("1")
     training = mirror(url, training=True)
@@ -204,8 +199,8 @@ def test_a_copy_that_somebody_deletes_takes_nothing_with_it(store, machine):
     assert files_in(store).keys() == {"weights"}
 
 
-def test_a_record_is_uploaded_after_the_lines_of_a_log_that_it_follows_from(store, machine):
-    session, put, names = Bucket(f"fake://{store}"), fake_store.FakeStore.put_file, []
+def test_a_record_is_uploaded_after_the_lines_of_a_log_that_it_follows_from(url, machine):
+    session, put, names = Bucket(url), fake_store.FakeStore.put_file, []
     session.open_copy(training=True)
     for name in ("record.json", "other", bucket.LOGS[0]):
         (session.copy / name).write_text("1")
@@ -273,8 +268,8 @@ def trains_from(url, written):
         written.append(step + 1)
 
 
-def test_a_kill_between_any_two_operations_loses_nothing(store, machine):
-    url, written = f"fake://{store}", [0]
+def test_a_kill_between_any_two_operations_loses_nothing(url, store, machine):
+    written = [0]
 
     def train():
         with contextlib.suppress(FileNotFoundError, ValueError):
@@ -300,11 +295,11 @@ def test_a_kill_between_any_two_operations_loses_nothing(store, machine):
     assert count > 20
 
 
-def test_what_a_store_refuses_is_named(store, machine, tmp_path):
+def test_what_a_store_refuses_is_named(url, store, machine, tmp_path):
     refused("--mode=translate", "--workdir=nothing://a/b", says="Protocol not known: nothing")
     nowhere = f"fake://{tmp_path / 'none' / 'run'}"
     says = (f"--workdir={nowhere} cannot be used", "bucket does not exist", "your permission")
     refused("--mode=translate", f"--workdir={nowhere}", says=says)
     objects = {f"{store}/../outside": {"size": 1, "ETag": "1"}}
     with mock.patch.object(fake_store.FakeStore, "find", return_value=objects):
-        refused(f"--workdir=fake://{store}", "--mode=report", says="the object '../outside'")
+        refused(f"--workdir={url}", "--mode=report", says="the object '../outside'")

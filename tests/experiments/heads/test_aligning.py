@@ -5,7 +5,6 @@ import re
 import jax
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
 
 from experiments.heads import alignment
 from experiments.heads import links as head_links
@@ -72,29 +71,20 @@ def by_hand(tiny):
     return links, {head: 1 - hits / total for head, (hits, total) in counts.items()}
 
 
-def test_scores_are_those_of_every_pair_read_alone(aligned, by_hand):
-    _, scores, *_ = aligned
+def test_scores_and_the_best_heads_links_are_those_of_every_pair_read_alone(aligned, by_hand):
+    folder, scores, lines, ended = aligned
+    links, expected = by_hand
     assert len(scores) == 2 * (2 + 1 + 1)
-    for head, rate in by_hand[1].items():
+    for head, rate in expected.items():
         assert scores[head].error_rate == pytest.approx(rate), head
-    rates = [score.error_rate for score in scores.values()]
-    assert len(set(rates)) > 3  # the control: heads and rows differ
+    assert len({score.error_rate for score in scores.values()}) > 3  # heads and rows differ
     # As many links are found as are true, of words that have one link each.
     assert all(score.precision == score.recall for score in scores.values())
-
-
-def test_the_best_heads_links_are_written_a_line_a_pair(aligned, by_hand):
-    _, _, lines, _ = aligned
-    links, rates = by_hand
-    best = min((head for head in rates if head.number), key=rates.get)
+    best = min((head for head in expected if head.number), key=expected.get)
     read = [{tuple(map(int, link.split("-"))) for link in line.split()} for line in lines]
     assert read == links[best]
-
-
-def test_what_is_printed_names_the_best_head_and_every_file(aligned):
-    folder, *_, ended = aligned
     assert ended.err == ""
-    assert ended.out.count("*") == 2  # at its score and below the table
+    assert f"the best head: {best}" in " ".join(ended.out.split())
     for name in ("alignment.csv", "error_rate.png", "links.png"):
         path = folder / "figures" / "alignment" / name
         assert str(path) in ended.out
@@ -146,18 +136,12 @@ def test_what_cannot_be_aligned_is_refused_in_a_line(tiny, tmp_path):
     pairs, links = f"--input={tmp_path / 'pairs'}", f"--links={tmp_path / 'gold'}"
     sure = f"--links={tmp_path / 'sure'}"
     for arguments, says in [
-        (
-            [pairs, f"--links={tmp_path / 'none'}"],
-            (f"{tmp_path / 'none'} cannot be read",),
-        ),
         ([pairs, links], (f"{tmp_path / 'gold'}, line 2", "1-0 points past", "1 source words")),
         ([links], ("has 2 lines", "the test set 7 pairs")),
         ([pairs, "--output=x"], ("--links is missing",)),
         (["--source_tag=<2de>"], ("--source_tag=<2de> is for another text", "--input")),
-        *(
-            ([pairs, sure, f"--output={tmp_path / name}"], (f"{tmp_path / name} is a file that",))
-            for name in ("pairs", "sure")
-        ),
+        ([pairs, sure, f"--output={tmp_path / 'pairs'}"], f"{tmp_path / 'pairs'} is a file that"),
+        ([pairs, sure, f"--output={tmp_path / 'sure'}"], f"{tmp_path / 'sure'} is a file that"),
         (
             ["--config.model.recurrent_attention=none", "--config.model.architecture=recurrent"],
             "no attention to align words by",
@@ -184,40 +168,25 @@ def test_a_damaged_table_of_scores_is_named(aligned, tmp_path):
     path = tmp_path / "alignment.csv"
     head_links.write_csv(path, scores)
     assert head_links.read_csv(path) == scores
-    with pytest.raises(AttributeError):
-        head_links.write_csv(path, {**scores, None: None})
-    assert head_links.read_csv(path) == scores  # as it was
     for text in ("", "rows,layer\n", path.read_text()[:-40] + "\n", "a\noutput,1,x,1,1,1\n"):
         path.write_text(text)
         with pytest.raises(UserError, match=r"alignment\.csv cannot be read"):
             head_links.read_csv(path)
 
 
-# -- pictures
-
-SCORES = {
-    Head(rows, layer, number): LinkScore(0.1 * (layer or 9) + 0.02 * (number or 9), 0.5, 0.25)
-    for rows in ("output", "input")
-    for layer, number in [(1, 1), (1, 2), (1, None), (2, 1), (2, 2), (2, None), (None, None)]
-}
-
-
 def test_right_wrong_and_missed_links_are_drawn_between_their_words():
     pair = Pair("one two three", "eins zwei drei vier " + "viele " * 99)
     gold = [GoldLinks([(0, 0), (1, 1), (2, 100)], [(2, 2)])]
-    chosen = np.full((len(SCORES), 103), head_links.NO_LINK)
+    chosen = np.full((1, 103), head_links.NO_LINK)
     chosen[0, :4] = [0, 2, 2, head_links.NO_LINK]
-    figure = alignment.links_figure([pair], gold, HeadLinks(SCORES, [chosen]))
+    scores = {Head("output", 1, 1): LinkScore(0.1, 0.5, 0.25)}
+    figure = alignment.links_figure([pair], gold, HeadLinks(scores, [chosen]))
     axes = figure.axes[0]
     places = {text.get_text(): text.get_position()[0] for text in axes.texts}
     assert "…" in places  # of a hundred words some are shown
-    drawn = {
-        (*line.get_xdata(), line.get_linestyle(), to_hex(line.get_color()).upper())
-        for line in axes.lines
-    }
-    assert drawn == {
-        (places["one"], places["eins"], "-", "#0072B2"),
-        (places["three"], places["drei"], "-", "#0072B2"),  # possible, hence right
-        (places["three"], places["zwei"], "--", "#D55E00"),
-        (places["two"], places["zwei"], ":", "#000000"),
+    assert {(*line.get_xdata(), line.get_linestyle()) for line in axes.lines} == {
+        (places["one"], places["eins"], "-"),
+        (places["three"], places["drei"], "-"),  # possible, hence right
+        (places["three"], places["zwei"], "--"),
+        (places["two"], places["zwei"], ":"),
     }

@@ -27,11 +27,18 @@ def tiny(tmp_path_factory):
 # -- what has arrived
 
 
+class Pipe(io.BufferedReader):
+    """A pipe that says what pipes say on Windows."""
+
+    def seekable(self):
+        return True
+
+
 @contextlib.contextmanager
 def pipe():
     """A pipe: what writes to it, and the lines that are read from it."""
     reading, writing = os.pipe()
-    with os.fdopen(writing, "wb", buffering=0) as end, os.fdopen(reading, "rb") as stream:
+    with os.fdopen(writing, "wb", buffering=0) as end, Pipe(io.FileIO(reading)) as stream:
         yield end, text_io.Lines(stream, "standard input")
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from configs import quickstart
 from experiments.results.notes import write_notes
-from experiments.results.statistics import holm, spread
 from experiments.results.systems import read_sweep
 from experiments.results.table import build_tables, to_csv
 from experiments.results.tasks import length_buckets
@@ -24,27 +23,20 @@ from transformer.errors import UserError
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 
 
-def write_seeds(root, settings, seeds=(0, 1, 2), lost=(), state="complete"):
-    """Trials of `settings` {name: errors}, each with all the seeds; `lost` numbers in a state."""
+def write_seeds(root, settings, seeds=(0, 1, 2), last="complete"):
+    """Trials of `settings` {name: errors}, each with all the seeds, and the last one's state."""
     plan = [(name, errors, seed) for name, errors in settings.items() for seed in seeds]
-    return [
-        write_trial(
-            root,
-            number,
-            {"model.positions": name, "seed": seed},
-            errors,
-            state if number in lost else "complete",
-        )
+    trials = [
+        write_trial(root, number, {"model.positions": name, "seed": seed}, errors)
         for number, (name, errors, seed) in enumerate(plan)
     ]
+    return [*trials[:-1], trials[-1]._replace(state=last)]
 
 
-def test_spread_of_three_numbers_is_that_of_a_hand_calculation():
-    # Deviations -2, -1 and 3 from the mean: 14 over n - 1 is 7. t(0.975, 2) is 4.302653.
-    found = spread([1.0, 2.0, 6.0])
-    assert (found.n, found.mean) == (3, 3.0)
-    np.testing.assert_allclose(found.deviation, math.sqrt(7), rtol=1e-12)
-    np.testing.assert_allclose(found.interval, 4.302653 * math.sqrt(7 / 3), rtol=1e-6)
+def rows(sweep):
+    """The texts of each row of the table, by title."""
+    table = build_tables(sweep)[0]
+    return [dict(zip(table.head, row, strict=True)) for row in table.rows]
 
 
 def test_a_setting_that_a_search_draws_again_is_no_second_seed(tmp_path, monkeypatch):
@@ -58,8 +50,8 @@ def test_a_setting_that_a_search_draws_again_is_no_second_seed(tmp_path, monkeyp
     study.states.return_value = dict.fromkeys(range(3), "complete")
     study.notes.return_value, study.values.return_value = {}, dict(enumerate(values))
     sweep_module._write(study)
-    rows = csv.DictReader((tmp_path / "results.csv").read_text().splitlines())
-    assert [row["state"] for row in rows] == ["complete", "repeated", "complete"]
+    written = csv.DictReader((tmp_path / "results.csv").read_text().splitlines())
+    assert [line["state"] for line in written] == ["complete", "repeated", "complete"]
     text = (tmp_path / "results.md").read_text()
     assert "- trial 1, repeated: model.positions=split (the same as trial 0)" in text
     assert "| split | 1 |" in text
@@ -95,6 +87,8 @@ def test_different_signatures_are_refused_by_both_trials_and_signatures(tmp_path
         read_sweep("translation", trials)
     assert f"{SIGNATURE!r} and {other!r}" in str(error.value)
     assert len(read_sweep("translation", trials[:1]).systems) == 1  # the control
+    with pytest.raises(UserError, match="no trial is complete yet"):
+        read_sweep("translation", [trials[0]._replace(state="failed")])
 
 
 def test_line_separators_inside_a_sentence_end_no_line(tmp_path):
@@ -108,68 +102,51 @@ def test_line_separators_inside_a_sentence_end_no_line(tmp_path):
 def test_the_table_shows_the_numbers_of_its_trials(tmp_path):
     trials = write_seeds(tmp_path, {"split": 0.2, "none": 0.6}, seeds=(0, 1))
     sweep = read_sweep("translation", trials, baseline=1)
-    table = build_tables(sweep)[0]
-    rows = [dict(zip(table.head, row, strict=True)) for row in table.rows]
+    first, second = rows(sweep)
     scores = [o.score("test.bleu") for o in sweep.systems[1].runs]
     mean, half = sum(scores) / 2, abs(scores[0] - scores[1]) / 2
-    assert rows[1]["positions"] == "none"
-    assert rows[1]["n"] == "2"
-    assert rows[1]["BLEU"] == f"{mean:.2f} ± {half * math.sqrt(2):.2f}"
+    assert second["positions"] == "none"
+    assert second["n"] == "2"
+    assert second["BLEU"] == f"{mean:.2f} ± {half * math.sqrt(2):.2f}"
     # t(0.975, 1) is 12.7062; the standard error of two numbers is half their distance.
-    low, high = (float(end) for end in rows[1]["95% interval"].split(" to "))
+    low, high = (float(end) for end in second["95% interval"].split(" to "))
     assert mean - 12.7062 * half < low == 0  # there is no BLEU below
     assert high == pytest.approx(mean + 12.7062 * half, abs=0.006)
     difference = mean - sweep.systems[0].over_seeds("test.bleu").mean
-    assert rows[1]["difference"] == f"{difference:+.2f}"
-    assert float(rows[1]["p"]) == pytest.approx(sweep.main_differences[1].p_value, abs=0.0006)
-    low, high = (float(end) for end in rows[1]["its 95% interval"].split(" to "))
+    assert second["difference"] == f"{difference:+.2f}"
+    assert float(second["p"]) == pytest.approx(sweep.main_differences[1].p_value, abs=0.0006)
+    low, high = (float(end) for end in second["its 95% interval"].split(" to "))
     assert (low + high) / 2 == pytest.approx(difference, abs=0.01)
     assert high < 0
-    assert (rows[0]["difference"], rows[0]["p"]) == ("baseline", "-")
-    assert (rows[0]["minutes"], rows[0]["parameters"]) == ("1.5", "123,456")
-    assert not {"tokens/s", "GFLOP/token", "length generalization: BLEU"} & set(table.head)
+    assert (first["difference"], first["p"]) == ("baseline", "-")
+    assert (first["minutes"], first["parameters"]) == ("1.5", "123,456")
+    assert not {"tokens/s", "GFLOP/token", "length generalization: BLEU"} & set(second)
 
 
-def test_damaged_results_and_a_sweep_without_any_are_named(tmp_path):
-    trial = write_trial(tmp_path, 4, {"a.b": 1})
-    (trial.folder / "results.json").write_text('{"test": 1}')
-    with pytest.raises(UserError, match=r"trial_4/results\.json cannot be read"):
-        read_sweep("translation", [trial])
-    with pytest.raises(UserError, match="no trial is complete yet"):
-        read_sweep("translation", [trial._replace(state="failed")])
-
-
-def test_the_csv_has_a_row_for_every_trial_and_every_score(tmp_path):
-    longer = {"bleu": 7.5, "exact_match": 1.0, "bleu_signature": SIGNATURE}
-    changes = {"length_generalization": longer, "tokens_per_second": 5.5}
+def test_the_csv_has_every_trial_and_score_and_the_table_columns_with_numbers(tmp_path):
+    longer = {"bleu": 7.5, "exact_match": 1.0, "bleu_signature": "another"}
+    # `name` is the last part of two keys, so both are written out.
+    values = {"optimizer.name": [1, 2], "name": "", "seed": 1}
+    costs = {"tokens_per_second": 1234.5, "flops_per_token": 4.26e6}
+    changed = {"optimizer.name": 'x,"y"\n', "name": "b", "seed": 2}
     trials = [
-        write_trial(tmp_path, 0, {"a.b": [1, 2], "seed": 1}, **changes),
-        write_trial(tmp_path, 1, {"a.b": 'x,"y"\n', "seed": 2}, state="pruned"),
+        write_trial(tmp_path, 0, values, length_generalization=longer, **costs),
+        write_trial(tmp_path, 1, changed)._replace(state="pruned"),
+        write_trial(tmp_path, 2, values | {"name": "c"}),
     ]
-    first, second = csv.DictReader(io.StringIO(to_csv(read_sweep("translation", trials))))
+    sweep = read_sweep("translation", trials)
+    first, second, _ = csv.DictReader(io.StringIO(to_csv(sweep)))
     results = json.loads((trials[0].folder / "results.json").read_text())
-    shown = [first[name] for name in ("number", "a.b", "seed", "state", "step")]
+    shown = [first[name] for name in ("number", "optimizer.name", "seed", "state", "step")]
     assert shown == ["0", "[1, 2]", "1", "complete", "1200"]
     assert float(first["test_bleu"]) == results["test"]["bleu"]
     assert float(first["validation_chrf"]) == results["validation"]["chrf"]
     assert first["test_chrf_signature"] == results["test"]["chrf_signature"]
-    assert (first["length_generalization_bleu"], first["tokens_per_second"]) == ("7.5", "5.5")
-    assert (second["a.b"], second["state"], second["test_bleu"]) == ('x,"y"\n', "pruned", "")
-
-
-def test_costs_and_longer_sentences_have_columns_where_there_are_numbers(tmp_path):
-    longer = {"bleu": 7.5, "exact_match": 1.0, "bleu_signature": "another"}
-    costs = {"tokens_per_second": 1234.5, "flops_per_token": 4.26e6}
-    # `name` is the last part of two keys, so both are written out.
-    values = {"optimizer.name": "adam", "name": ""}
-    trials = [
-        write_trial(tmp_path, 0, values, length_generalization=longer, **costs),
-        write_trial(tmp_path, 1, values | {"name": "b"}),
-    ]
-    sweep = read_sweep("translation", trials)
-    table = build_tables(sweep)[0]
-    assert table.head[:2] == ["optimizer.name", "name"]
-    first, second = (dict(zip(table.head, row, strict=True)) for row in table.rows)
+    assert (first["length_generalization_bleu"], first["tokens_per_second"]) == ("7.5", "1234.5")
+    shown = [second[name] for name in ("optimizer.name", "state", "test_bleu")]
+    assert shown == ['x,"y"\n', "pruned", ""]
+    first, second = rows(sweep)
+    assert list(first)[:2] == ["optimizer.name", "name"]
     assert first["name"] == '""'
     assert first["length generalization: BLEU"] == "7.50"
     assert (first["tokens/s"], first["GFLOP/token"]) == ("1,234", "0.00426")
@@ -182,8 +159,8 @@ TORN = "one\ntwo|three\r\nfour\u2028five\\|six"
 
 def test_markdown_marks_the_baseline_says_how_and_lists_what_is_missing(tmp_path):
     trials = write_seeds(tmp_path, {TORN: 0.2, "none": 0.5, "split": 0.4}, seeds=(0,))
-    lost = write_trial(tmp_path, 9, {"model.positions": "x", "seed": 4}, state="failed")
-    trials.append(lost._replace(note="it broke\n| here"))
+    lost = write_trial(tmp_path, 9, {"model.positions": "x", "seed": 4})
+    trials.append(lost._replace(state="failed", note="it broke\n| here"))
     text = markdown(read_sweep("translation", trials, baseline=0), "A\ntitle", "a\n```\ncommand")
     lines = text.splitlines()
     assert lines[:5] == ["# A title", "", "```", "a ``` command", "```"]
@@ -198,34 +175,23 @@ def test_markdown_marks_the_baseline_says_how_and_lists_what_is_missing(tmp_path
     assert "- trial 9, failed: model.positions=x, seed=4 (it broke | here)" in lines
 
 
-# -- seeds
-
-
-def row(sweep, number):
-    """The texts of a row of the table, by title."""
-    table = build_tables(sweep)[0]
-    return dict(zip(table.head, table.rows[number], strict=True))
-
-
 def test_the_csv_has_p_before_and_after_the_correction(tmp_path):
     sweep = read_sweep(
         "translation", write_seeds(tmp_path, {"a": 0.1, "b": 0.3, "c": 0.5}, (0, 1)), 0
     )
-    rows = list(csv.DictReader(io.StringIO(to_csv(sweep))))
-    assert [row["p_raw"] for row in rows[:2]] == ["", ""]
-    for number, found in ((1, sweep.main_differences[1]), (2, sweep.main_differences[2])):
-        for line in rows[2 * number : 2 * number + 2]:
-            assert float(line["p_raw"]) == found.p_value
-            assert float(line["p_corrected"]) == found.corrected
-            assert line["p_test"] == "t|two-sided|seeds:2,2|texts:40"
-    corrected = [found.corrected for found in sweep.main_differences[1:]]
-    assert corrected == holm([found.p_value for found in sweep.main_differences[1:]])
+    lines = list(csv.DictReader(io.StringIO(to_csv(sweep))))
+    assert [line["p_raw"] for line in lines[:2]] == ["", ""]
+    for line, number in zip(lines[2:], (1, 1, 2, 2), strict=True):
+        found = sweep.main_differences[number]
+        assert float(line["p_raw"]) == found.p_value
+        assert float(line["p_corrected"]) == found.corrected
+        assert line["p_test"] == "t|two-sided|seeds:2,2|texts:40"
 
 
 def test_a_setting_that_lost_seeds_is_marked_and_not_compared(tmp_path):
-    trials = write_seeds(tmp_path, {"a": 0.3, "b": 0.1}, lost=[5], state="failed")
+    trials = write_seeds(tmp_path, {"a": 0.3, "b": 0.1}, last="failed")
     sweep = read_sweep("translation", trials, 0)
-    cells = row(sweep, 1)
+    cells = rows(sweep)[1]
     assert cells["n"] == "2 of 3"
     assert cells["BLEU"].startswith("(")
     assert (cells["95% interval"], cells["difference"]) == ("-", "-")
@@ -235,20 +201,13 @@ def test_a_setting_that_lost_seeds_is_marked_and_not_compared(tmp_path):
     sweep = read_sweep("translation", trials, 3)
     assert sweep.main_differences == [None, None]
     assert "Nothing is compared" in " ".join(write_notes(sweep))
-    # The control: all three are there.
-    whole = read_sweep("translation", write_seeds(tmp_path / "all", {"a": 0.3, "b": 0.1}), 0)
-    assert row(whole, 1)["n"] == "3"
-    assert row(whole, 1)["difference"].startswith("+")
 
 
 def test_seeds_that_still_train_are_counted_and_the_rest_is_compared(tmp_path):
-    trials = write_seeds(tmp_path, {"a": 0.3, "b": 0.1}, lost=[5], state="running")
+    trials = write_seeds(tmp_path, {"a": 0.3, "b": 0.1}, last="running")
     sweep = read_sweep("translation", trials, 0)
-    assert row(sweep, 1)["n"] == "2 of 3"
+    assert rows(sweep)[1]["n"] == "2 of 3"
     assert sweep.main_differences[1].seeds == (2, 3)
-    scores = [
-        json.loads((trials[i].folder / "results.json").read_text())["test"]["bleu"]
-        for i in range(5)
-    ]
+    scores = [run.score("test.bleu") for run in sweep.runs]
     expected = np.mean(scores[3:]) - np.mean(scores[:3])
     np.testing.assert_allclose(sweep.main_differences[1].mean, expected)

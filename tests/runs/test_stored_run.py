@@ -1,0 +1,65 @@
+"""The trained run in the package opens anywhere, and still translates as when it was stored."""
+
+import pytest
+
+import transformer
+from places import ROOT
+from tiny_run import command, refused
+from transformer.errors import UserError
+from transformer.runs.workdir import STORED
+
+STORED_TEXTS = {
+    "My letter lay on this chair two days ago.": (
+        "Mein Brief hat vor zwei Tagen auf diesem Stuhl gelegen."
+    ),
+    "The old teacher sees two birds.": "Der alte Lehrer sieht zwei Vögel.",
+    "The girl may not listen to an aunt, because she is tired.": (
+        "Das Mädchen darf keiner Tante zuhören, weil sie müde ist."
+    ),
+}
+CAPTION = (
+    "a small yellow circle , a small cyan square , a large purple circle , a large red triangle "
+    "and a small blue circle"
+)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_stored_run_translates_as_it_did_and_has_its_heads(elsewhere):
+    run = transformer.load("quickstart")
+    assert run.translate([*STORED_TEXTS]) == [*STORED_TEXTS.values()]
+    assert run.attention("We sleep.").weights["cross"].shape == (2, 4, 4, 4)
+    assert run.results["test"]["bleu"] > 97
+    assert [*elsewhere.iterdir()] == []
+
+
+def test_the_command_copies_the_stored_run_to_a_folder_of_the_user(elsewhere):
+    text = "\n".join(STORED_TEXTS)
+    for _ in range(2):  # then from the copy
+        ended = command("--workdir=quickstart", "--mode=translate", stdin=text.encode())
+        assert ended.out.splitlines() == [*STORED_TEXTS.values()]
+    names = {path.name for path in (STORED / "quickstart").iterdir()}
+    assert {path.name for path in (elsewhere / "quickstart").iterdir()} >= names
+
+
+def test_a_folder_of_the_user_comes_first_and_a_training_needs_its_config(elsewhere):
+    refused("--workdir=quickstart", says="--config is missing")
+    (elsewhere / "quickstart").mkdir()
+    with pytest.raises(UserError, match="quickstart"):
+        transformer.load("quickstart")
+
+
+def test_the_stored_captioner_describes_a_scene():
+    scene = ROOT / "docs" / "site" / "scenes" / "scene_1.png"
+    assert transformer.load("captions").caption([str(scene)]) == [CAPTION]
+
+
+def test_stored_files_are_small_and_say_how_they_were_made():
+    sizes = {run: sum(f.stat().st_size for f in run.iterdir()) for run in STORED.iterdir()}
+    assert max(sizes.values()) < 2.5e6
+    for run in sizes:
+        assert "` at commit " in (run / "README.md").read_text()
