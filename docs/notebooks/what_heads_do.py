@@ -44,7 +44,7 @@ run.attention(pairs[0].source)
 # %%
 statistics = snapshot_of_pairs(translator, pairs, run.config, translator.max_length)(variables)
 names, kinds = ("relative_entropy", "diagonality", "end_fraction"), ("encoder_self", "cross")
-figure, panels = plt.subplots(2, 3, figsize=(7, 3.6), layout="constrained")
+figure, panels = plt.subplots(2, 3, figsize=(10, 4), layout="constrained")
 for (i, j), axes in np.ndenumerate(panels):
     values = statistics.arrays[f"statistics/{kinds[i]}/{names[j]}"]
     plotting.heat_map(axes, values, np.vectorize("{:.2f}".format)(values))
