@@ -75,6 +75,7 @@ def test_a_strip_shows_few_steps_of_one_sentence_and_the_heads_that_align_best(m
     assert np.ma.is_masked(image[0, KEYS])  # between two maps
 
 
+@pytest.mark.full
 def test_a_run_leaves_snapshots_of_its_evaluations_and_their_pictures(tmp_path_factory):
     run = shared_run(tmp_path_factory)
     first, last = read_snapshots(run.workdir)
