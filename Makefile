@@ -59,7 +59,7 @@ lint: .venv/installed
 
 # The documentation as a site in build/docs; a link that leads nowhere is an error.
 docs: .venv/installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	$(QUICK_COMPILES) NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 # uv takes a tenth of pip's time, and pip knows the mirrors that its pip.conf names.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check

@@ -47,7 +47,8 @@ print("different words:", *(f"{len(count):,}" for count in words))
 #
 # The recipe of `configs/own_text.py` selects the size of the model by the number of pairs, and
 # trains for an hour or more. The settings below replace it by a small model and three minutes; to
-# use the recipe, keep only the first three. The plan compiles the training step and measures it.
+# use the recipe, keep only the first three. The plan compiles the training step and measures it, so
+# its times hold for this machine.
 
 # %%
 SETTINGS = {

@@ -44,12 +44,14 @@ run.attention(pairs[0].source)
 # %%
 statistics = snapshot_of_pairs(translator, pairs, run.config, translator.max_length)(variables)
 names, kinds = ("relative_entropy", "diagonality", "end_fraction"), ("encoder_self", "cross")
-figure, panels = plt.subplots(2, 3, figsize=(10, 4), layout="constrained")
+figure, panels = plt.subplots(2, 3, figsize=(8, 3.6), layout="constrained")
 for (i, j), axes in np.ndenumerate(panels):
     values = statistics.arrays[f"statistics/{kinds[i]}/{names[j]}"]
     plotting.heat_map(axes, values, np.vectorize("{:.2f}".format)(values))
-    axes.set(title=f"{kinds[i]}: {names[j]}", xlabel="head", ylabel="layer")
-    axes.set(xticks=range(values.shape[1]), yticks=range(values.shape[0]))
+    axes.set_title(f"{kinds[i]}: {names[j]}".replace("_", " "), fontsize=9)
+    axes.set(xlabel="head", ylabel="layer")
+    for axis, count in zip((axes.yaxis, axes.xaxis), values.shape, strict=True):
+        axis.set_ticks(range(count), labels=range(1, count + 1))
 
 # %% [markdown]
 # ## Do they align words?
@@ -91,7 +93,7 @@ print(f"rank correlation of importance and change of loss: {ranking.by_importanc
 importance.build_figure(ranking)
 
 # %% [markdown]
-# How does the model translate without its most important head, and without its least important one?
+# How does the model translate without the heads whose ablation changes the loss most and least?
 
 # %%
 sources, config = [pair.source for pair in pairs[:3]], translator.model.config
