@@ -7,6 +7,8 @@ WORKERS ?= 0
 
 .PHONY: demo check test test-full test-slow test-browser test-device chaos bench results lint docs clean
 
+install: .venv/installed
+
 demo: .venv/installed
 	$(BIN)/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
 

@@ -10,9 +10,8 @@ from places import ROOT
 from tools import structure, words
 
 MODULES = structure.read_all()
-# Limits that an issue lets this commit raise, and by how much: stored runs, Windows, questions.
-RAISED: dict[str, float] = {"MAX_TOTAL": 73, "MAX_DOCS": 2_343}
-RAISED |= {"training": 2, "runs": 28, "bridges": 20, "command": 21, "services": 2}
+# Limits that an issue lets this commit raise, and by how much: what readers of the README lacked.
+RAISED: dict[str, float] = {"MAX_TOTAL": 5, "MAX_DOCS": 430, "data": 3, "bridges": 2}
 
 
 def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Module]:

@@ -93,15 +93,21 @@ print(f"rank correlation of importance and change of loss: {ranking.by_importanc
 importance.build_figure(ranking)
 
 # %% [markdown]
-# How does the model translate without the heads whose ablation changes the loss most and least?
+# How does the model translate without the heads whose ablation changes the loss most and least? Of
+# 25 translations, the cells print how many change, and the first three of these.
 
 # %%
-sources, config = [pair.source for pair in pairs[:3]], translator.model.config
-print(*(best.text for [best, *_] in translator.translate(variables, sources)), sep="\n")
+sources, config = [pair.source for pair in pairs[:25]], translator.model.config
+intact = run.translate(sources)
 least, *_, most = sorted(ranking.heads, key=lambda head: head.loss)
 for head in (most, least):
     gates = unit_gates(config)
     gates[head.kind] = gates[head.kind].at[head.layer - 1, head.head - 1].set(0)
     ablated = {**variables, "gates": gate_variables(gates, config)}
-    print(f"\nwithout {head.kind}, layer {head.layer}, head {head.head}:")
-    print(*(best.text for [best, *_] in translator.translate(ablated, sources)), sep="\n")
+    texts = [best.text for [best, *_] in translator.translate(ablated, sources)]
+    changed = [both for both in zip(sources, intact, texts, strict=True) if both[1] != both[2]]
+    print(
+        f"\nwithout {head.kind}, layer {head.layer}, head {head.head}: {len(changed)} of 25 change"
+    )
+    for source, before, after in changed[:3]:
+        print(f"  {source}\n    with it:    {before}\n    without it: {after}")

@@ -128,19 +128,19 @@ def heads(run: Run, options: Options) -> list[Path]:
     place.mkdir(parents=True, exist_ok=True)
     with line_progress(work(task), hidden=False, what="text") as advance:
         ranking = rank(task, trained.variables, advance)
-    print_ranking(ranking)
+    print_ranking(ranking, options.input or f"{ranking.split} set")
     picture, numbers = (place / f"head_importance.{end}" for end in ("png", "json"))
     plotting.save_figure(build_figure(ranking), picture)
     write_json(numbers, dataclasses.asdict(ranking))
     return [picture, numbers]
 
 
-def print_ranking(ranking: Ranking) -> None:
+def print_ranking(ranking: Ranking, name: str) -> None:
     """Prints the heads by decreasing change in loss, and the rank correlations."""
     scores = f"with all on: loss {ranking.loss:.4f}, accuracy {ranking.accuracy:.2%}"
     if ranking.bleu is not None:
         scores += f", greedy BLEU {ranking.bleu:.2f} of the first {ranking.decoded} sentences"
-    texts = f"{ranking.split} set, {ranking.tokens:,} {ranking.unit}"
+    texts = f"{name}, {ranking.tokens:,} {ranking.unit}"
     names = ["attention", "layer", "head", "importance", "estimate", "loss", "accuracy"]
     by_loss = {"importance": ranking.by_importance, "estimate": ranking.by_estimate}
     correlations = [(name, "loss", number) for name, number in by_loss.items()]

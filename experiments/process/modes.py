@@ -43,8 +43,8 @@ class Options:
     input: str | None = _flag(
         f"evaluate {LINE_MODES} heads",
         "input file, one text per line; default: standard input (import: a folder; align: the test "
-        "set; evaluate: the held-out text, or any format of training text, or "
-        "sacrebleu:wmt14/full,en-de, or behaviour)",
+        "set; evaluate, heads: the held-out text, or any format of training text, or "
+        "sacrebleu:wmt14/full,en-de; evaluate: or behaviour)",
     )
     references: str | None = _flag(
         "evaluate heads", "comma-separated files with the references of --input, one per line"

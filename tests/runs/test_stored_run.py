@@ -58,8 +58,14 @@ def test_the_stored_captioner_describes_a_scene():
     assert transformer.load("captions").caption([str(scene)]) == [CAPTION]
 
 
+def test_the_stored_model_of_scenes_answers_a_question():
+    scene = ROOT / "docs" / "site" / "scenes" / "scene_1.png"
+    question = f"{scene}\twhat shape is the red thing ?"
+    assert transformer.load("scenes").classify([question]) == ["triangle"]
+
+
 def test_stored_files_are_small_and_say_how_they_were_made():
-    sizes = {run: sum(f.stat().st_size for f in run.iterdir()) for run in STORED.iterdir()}
+    sizes = {run: sum(f.stat().st_size for f in run.rglob("*.*")) for run in STORED.iterdir()}
     assert max(sizes.values()) < 2.5e6
     for run in sizes:
         assert "` at commit " in (run / "README.md").read_text()

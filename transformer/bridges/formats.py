@@ -44,10 +44,9 @@ tags: [transformer, {format}]
 
 # {name}
 
-A Transformer for the task `{task}`: {model.num_encoder_layers} encoder and
-{model.num_decoder_layers} decoder layers, width {model.d_model}, {model.num_heads} heads,
-positions `{model.positions}`, at most {model.max_length} tokens of a text with their end. Its data
-was `data.source={source}`.
+A Transformer for the task `{task}`: {depths} layers, width {model.d_model},
+{model.num_heads} heads, positions `{model.positions}`, at most {model.max_length} tokens of a text
+with their end. Its data was `data.source={source}`.
 
 ## Use
 
@@ -208,12 +207,15 @@ def _write_card(export: Export, name: str, folder: Path) -> None:
         if key in scores
     ]
     table = ["On the test set:", "", "| metric | value | signature |", "|---|---:|---|", *rows]
+    network = getattr(export.predictor, "config", None) or export.predictor.model.config
+    depths = {"encoder": network.num_encoder_layers, "decoder": network.num_decoder_layers}
     tags = ", ".join(f"`{c.tag}` for {c.name}" for c in corpora_of(config.data) if c.tag)
     text = CARD.format(
         task=config.task,
         format=name,
         name=markdown_text(config.name),
         model=config.model,
+        depths=" and ".join(f"{count} {side}" for side, count in depths.items() if count),
         source=config.data.source,
         usage=FORMATS[name].usage + f"\n\nA text begins with a tag: {tags}." * bool(tags),
         scores="\n".join(table) if rows else "This run was not scored.",

@@ -48,7 +48,7 @@ ratio, extra = about["max_ratio"], about["max_extra"]
 limits = [min(int(ratio * len(ids) + extra), longest) - 1 for ids in rows]
 tokens = [np.full(len(rows), about["bos_id"], np.int32)]
 {start}
-while len(tokens) <= max(limits) and not np.any(tokens == end, axis=0).all():
+while len(tokens) <= max(limits) and not np.any(np.stack(tokens) == end, axis=0).all():
 {step}
     tokens.append(logits.argmax(-1).astype(np.int32))
 

@@ -68,6 +68,7 @@ def languages_of(data: ConfigDict) -> tuple[str, str]:
     """Returns the source and target language codes; '' means that a language is unknown."""
     files, fields = (data.train_source, data.train_target), (data.source_field, data.target_field)
     names = {"files": files if data.train_target else fields, "tfds": data.tfds_fields}
+    names["grammar"] = "en", "de"
     if data.source not in names or data.corpora:
         return tuple(data.languages)
     ends = [COMPRESSED_ENDING.sub("", Path(name).name) for name in names[data.source]]

@@ -135,6 +135,8 @@ def locate(settings: ConfigDict, key: str, part: str | None = None, folders: boo
         fix = "name a text file in it"
     elif settings.fetch:
         fix += f", or download {settings.fetch} with `{LAUNCH} --mode=fetch` and these flags"
+    elif key == "train_target":
+        fix += f", or set config.data.{key}='' if {settings.train_source} has both sides"
     raise UserError(f"data.{key}={name!r}: {path} {what}: {fix}")
 
 
