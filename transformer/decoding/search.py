@@ -81,6 +81,17 @@ class Rule(NamedTuple):
     forbidden: Sequence[int] = ()
 
 
+class Prefixes(NamedTuple):
+    """For each sentence, an automaton that restricts how hypotheses begin.
+
+    A hypothesis starts in state 0. Token v takes it from state s to state `moves[b, s, v]`, and is
+    impossible if this is negative. `states` are those of the unfinished hypotheses.
+    """
+
+    moves: Int[Array, "B S V"]
+    states: Int[Array, "B P"]
+
+
 class Search(NamedTuple):
     """The state of a beam search between two steps.
 
@@ -96,6 +107,7 @@ class Search(NamedTuple):
     done: Hypotheses
     done_count: Int[Array, "B"]
     finished: Bool[Array, "B"]
+    prefixes: Prefixes | None = None
 
     def grow(self, steps: int, eos_id: int) -> "Search":
         """Returns the state with room for `steps` tokens."""
@@ -145,8 +157,18 @@ def beam_search(
     return continue_search(step, search, rule, 0, prompts).done
 
 
-def start_search(cache: Any, max_lengths: Int[Array, "B"], rule: Rule, steps: int) -> Search:
-    """Returns the initial state of a search with room for `steps` tokens; see `beam_search`."""
+def start_search(
+    cache: Any,
+    max_lengths: Int[Array, "B"],
+    rule: Rule,
+    steps: int,
+    moves: Int[Array, "B S V"] | None = None,
+) -> Search:
+    """Returns the initial state of a search with room for `steps` tokens; see `beam_search`.
+
+    Args:
+      moves: see `Prefixes`; scores and length penalties include the prefix.
+    """
     shape = len(max_lengths), rule.beam_size
     tokens = jnp.full((*shape, steps), rule.eos_id, jnp.int32)
     # All hypotheses are identical at first, so all except the first one are masked out.
@@ -156,8 +178,10 @@ def start_search(cache: Any, max_lengths: Int[Array, "B"], rule: Rule, steps: in
         tokens, jnp.zeros(shape, jnp.int32), jnp.full(shape, -jnp.inf), jnp.zeros(shape, bool)
     )
     count = jnp.zeros(len(max_lengths), jnp.int32)
+    prefixes = None if moves is None else Prefixes(moves, jnp.zeros(shape, jnp.int32))
+    over = max_lengths <= 0
     return Search(
-        jnp.int32(0), cache, max_lengths, tokens, log_probs, nothing, count, max_lengths <= 0
+        jnp.int32(0), cache, max_lengths, tokens, log_probs, nothing, count, over, prefixes
     )
 
 
@@ -177,20 +201,31 @@ def continue_search(
     def unfinished(search):
         return (search.index < search.live_tokens.shape[2]) & ((~search.finished).sum() > keep)
 
-    return jax.lax.while_loop(unfinished, lambda s: _advance(s, step, rule, prompts), search)
+    return jax.lax.while_loop(unfinished, lambda s: advance(s, step, rule, prompts)[0], search)
 
 
-def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> Search:
-    """Extends the hypotheses of every unfinished sentence by one token."""
+def advance(
+    state: Search, step: Step, rule: Rule, prompts: Prompts | None = None
+) -> tuple[Search, "Continuations"]:
+    """Extends the hypotheses of every unfinished sentence by one token.
+
+    Returns the new state, and the continuations from which it was selected.
+    """
     beam_size, eos_id, penalty = rule.beam_size, rule.eos_id, PENALTIES[rule.penalty]
     previous = jnp.take(state.live_tokens, jnp.maximum(state.index - 1, 0), axis=2)
     first = rule.bos_id if prompts is None else prompts.tokens[:, :1]
     logits, cache = step(jnp.where(state.index == 0, first, previous), state.cache)
     logits, length = logits.astype(jnp.float32), state.index + 1
     maxima = group_maxima(logits)
-    most, end, at_limit = maxima.max(axis=2), logits[:, :, eos_id], length >= state.max_lengths
+    most, at_limit = maxima.max(axis=2), length >= state.max_lengths
     # logit - shift is the log-probability of a hypothesis extended by the token.
     shift = log_sum_exp(logits, most) - state.live_log_probs
+    if state.prefixes is not None:
+        moves, states = state.prefixes
+        moves = jnp.take_along_axis(moves, states[:, :, None], axis=1)
+        logits = jnp.where(moves >= 0, logits, IMPOSSIBLE)
+        maxima = group_maxima(logits)
+    end = logits[:, :, eos_id]
     # At most one continuation of each hypothesis ends, so at least half of 2 * beam_size do not.
     count = min(2 * beam_size, beam_size * logits.shape[2])
     options = best_continuations(logits, maxima, shift, count, rule.forbidden)
@@ -222,7 +257,12 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
     done_count = state.done_count + completed.sum(axis=1, dtype=jnp.int32)
     decided = done.scores[:, 0] >= (going_on / penalty(length, rule.alpha))[:, 0]
     is_over = (state.index + 1 >= state.max_lengths) | ((done_count >= beam_size) & decided)
-    return Search(
+    prefixes = state.prefixes
+    if prefixes is not None:
+        sentences = jnp.arange(len(parents))[:, None]
+        states = jnp.maximum(moves[sentences, parents, tokens], 0)  # of impossible ones, any
+        prefixes = prefixes._replace(states=select(states.astype(jnp.int32)))
+    state = Search(
         state.index + 1,
         cache.reorder(select(parents)),
         state.max_lengths,
@@ -231,7 +271,9 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
         done,
         done_count,
         state.finished | is_over,
+        prefixes,
     )
+    return state, options
 
 
 def _best(done: Hypotheses, ended: Hypotheses) -> Hypotheses:

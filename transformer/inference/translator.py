@@ -3,6 +3,7 @@
 import functools
 import logging
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -33,6 +34,7 @@ from transformer.inference.base import (
     static_rows,
 )
 from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
+from transformer.inference.prefixes import Prefix, PrefixReader, too_long
 from transformer.inference.search import BeamSearch
 from transformer.model.architecture import Architecture
 from transformer.model.layers import NO_DROPOUT, DropoutRates
@@ -106,6 +108,7 @@ class Translator(TokenPredictor):
         num_best: int | None = None,
         rows: int | None = None,
         limits: Sequence[int] | None = None,
+        prefixes: Sequence[Prefix] = (),
     ) -> list[list[Translation]]:
         """Returns the translations of each line, best first, or [('', 0, 0)] for a blank line.
 
@@ -119,17 +122,19 @@ class Translator(TokenPredictor):
           rows: batch size, as compiled by `prepare_rows`; by default, it depends on the number of
             lines.
           limits: maximum tokens per translation with end-of-sentence; `decode` has limits, too.
+          prefixes: how the translations of each line begin; by default, not restricted.
         """
         results = [[self._copy(line)] for line in lines]
         blank, most = len(lines), num_best or self.decode.num_best
         numbers = numbers or range(1, len(lines) + 1)
         search = functools.partial(self._search.search, adapts=rows is None)
-        settings = beam_size, numbers, rows, limits
+        settings = beam_size, numbers, rows, limits, prefixes
         for members, hypotheses in self._decode(search, variables, lines, *settings):
             for row, i in enumerate(members):
                 results[i] = self._read(hypotheses[row], lines[i], most)
                 if not results[i]:
-                    raise not_finite(numbers[i], "translation")
+                    # The length limit may come before the end of a prefix.
+                    raise too_long(prefixes[i]) if prefixes else not_finite(numbers[i], "translation")
             blank -= len(members)
             done(len(members))
         done(blank)
@@ -307,6 +312,19 @@ class Translator(TokenPredictor):
         return BeamSearch(self.model, self.decode)
 
     @functools.cached_property
+    def _prefix_reader(self) -> PrefixReader:
+        return PrefixReader(self.target_tokenizer)
+
+    def _read_prefix(self, line: str, prefix: Prefix) -> Prefix:
+        """Returns a prefix as the model writes it, before copied strings and case are restored."""
+        text, words = prefix.text, self.source_tokenizer.words
+        for name, string in self._read_line(line)[1].items():
+            text = re.sub(rf"(?<!\w){re.escape(string)}(?!\w)", name, text, count=1)
+        canonical = canonicalize(line)
+        folds = self.decode.transfer_case and read_case(canonical, words) != canonical
+        return prefix._replace(text=text, ignore_case=folds)
+
+    @functools.cached_property
     def _cross(self):
         return jax.jit(lambda *batch: self.batch_attention(*batch)["cross"].weights)
 
@@ -368,16 +386,20 @@ class Translator(TokenPredictor):
         numbers: Sequence[int],
         rows: int | None = None,
         limits: Sequence[int] | None = None,
+        prefixes: Sequence[Prefix] = (),
     ) -> Iterator[tuple[list[int], Any]]:
         """Yields the indices of the non-blank lines in each batch, and the lines' hypotheses."""
-        lines = ["" if self._copy(line).text else self._read_line(line)[0] for line in lines]
+        begun = {i: self._read_prefix(*both) for i, both in enumerate(zip(lines, prefixes, strict=False)) if both[1].text}
+        copied = {i for i, line in enumerate(lines) if self._copy(line).text} - begun.keys()
+        lines = ["" if i in copied else self._read_line(line)[0] for i, line in enumerate(lines)]
         encoded = self._cut(self.source_tokenizer.encode(lines), numbers)
         todo = [i for i, ids in enumerate(encoded) if len(ids)]
         lengths = [len(ids) + 1 for ids in encoded]
         beam_size = beam_size or self.decode.beam_size
         workers, most = share(self.decode.batch_size)
         size = rows or static_rows(math.ceil(len(todo) / workers), most)
-        batches = list(length_groups(todo, lengths, size, self.max_length))
+        parts = [[i for i in todo if (i in begun) == is_begun] for is_begun in (False, True)]
+        batches = [b for part in parts for b in length_groups(part, lengths, size, self.max_length)]
         # The first batch of each length comes first, so that all lengths compile concurrently.
         firsts = {length: rows[0] for rows, length in reversed(batches)}
         batches.sort(key=lambda batch: batch[0][0] != firsts[batch[1]])
@@ -389,7 +411,10 @@ class Translator(TokenPredictor):
             for row, i in enumerate(rows):
                 limit = self._max_target_length(lengths[i])
                 steps[row] = min(limit, limits[i]) if limits else limit
-            return rows, search(variables, source, steps, beam_size, most)
+            options = {}
+            if rows[0] in begun:
+                options = {"moves": self._prefix_reader.moves([begun[i] for i in rows], size)}
+            return rows, search(variables, source, steps, beam_size, most, **options)
 
         with ThreadPoolExecutor(workers) as pool:
             yield from pool.map(run, batches)
