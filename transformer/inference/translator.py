@@ -16,13 +16,15 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.batches import Batch, make_batch
-from transformer.data.characters import canonicalize
+from transformer.data.characters import UNSPACED, canonicalize
 from transformer.data.pairs import Pair
 from transformer.data.placeholders import read_line, read_pair, write_text
 from transformer.data.tokenizer import EOS_ID, PAD_ID, Ids, Tokenizer
 from transformer.data.words import read_case, write_case
+from transformer.decoding.search import IMPOSSIBLE, PENALTIES
 from transformer.inference.base import (
     MAX_NUMBERS,
+    MAX_ROWS,
     Params,
     TokenPredictor,
     TokenTable,
@@ -33,8 +35,16 @@ from transformer.inference.base import (
     static_length,
     static_rows,
 )
-from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
-from transformer.inference.prefixes import Prefix, PrefixReader, too_long
+from transformer.inference.hypotheses import (
+    BLANK,
+    Alternative,
+    Branch,
+    NextToken,
+    Translation,
+    not_finite,
+    read_hypotheses,
+)
+from transformer.inference.prefixes import SPACE, Prefix, PrefixReader, too_long
 from transformer.inference.search import BeamSearch
 from transformer.model.architecture import Architecture
 from transformer.model.layers import NO_DROPOUT, DropoutRates
@@ -134,7 +144,10 @@ class Translator(TokenPredictor):
                 results[i] = self._read(hypotheses[row], lines[i], most)
                 if not results[i]:
                     # The length limit may come before the end of a prefix.
-                    raise too_long(prefixes[i]) if prefixes else not_finite(numbers[i], "translation")
+                    is_begun = prefixes and any(prefixes[i])
+                    raise (
+                        too_long(prefixes[i]) if is_begun else not_finite(numbers[i], "translation")
+                    )
             blank -= len(members)
             done(len(members))
         done(blank)
@@ -190,6 +203,82 @@ class Translator(TokenPredictor):
         encoded = self._encode_pairs(sources, targets, first_line)
         lengths = [len(ids) + 1 for ids in encoded[1]]
         return self._log_probs(variables, self.batches(*encoded), lengths, first_line, done)
+
+    def next_tokens(
+        self,
+        variables: Variables,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        count: int,
+        temperature: float = 1.0,
+    ) -> list[list[NextToken]]:
+        """Returns the distribution of each token of each target and of its end; see `NextToken`."""
+        encoded = self._encode_pairs(sources, targets, 1)
+        lengths = [len(ids) + 1 for ids in encoded[1]]
+        return self._next_tokens(variables, self.batches(*encoded), lengths, count, temperature)
+
+    def alternatives(
+        self,
+        variables: Variables,
+        source: str,
+        target: str,
+        position: int,
+        count: int,
+        temperature: float = 1.0,
+    ) -> list[Alternative]:
+        """Returns the most probable tokens at a position of a target, most probable first.
+
+        Each is followed by the greedy translation that begins with the tokens before it.
+
+        Args:
+          position: zero-based index of a token of the target, or of the end after the last one.
+        """
+        encoded = self._encode_pairs([source], [target], 1)
+        [before] = encoded[1]
+        [(_, batch)] = self.batches(*encoded)
+        numbers = self._distribution(variables, batch, temperature, count)
+        _, _, log_probs, tokens = (np.asarray(x[0, position]) for x in numbers)
+        ids = [[*before[:position], token] for token in tokens.tolist()]
+        prefixes = [
+            Prefix(is_whole=x[-1] == EOS_ID, tokens=[i for i in x if i != EOS_ID]) for x in ids
+        ]
+        results: list[Any] = [None] * count
+        search = functools.partial(self._search.search, adapts=False)
+        settings = 1, [1] * count, static_rows(count, MAX_ROWS), None, prefixes
+        for rows, hypotheses in self._decode(search, variables, [source] * count, *settings):
+            for row, i in enumerate(rows):
+                [best] = self._read(hypotheses[row], source, 1) or [BLANK]
+                written = hypotheses[row].tokens[0].tolist()
+                word, prefix = self._word_at(written, position, source)
+                [candidate] = self._candidates(log_probs[i : i + 1], tokens[i : i + 1])
+                results[i] = Alternative(*candidate, word, prefix, best.text, best.score)
+        return results
+
+    def beam(
+        self, variables: Variables, source: str, prefix: Prefix, beam_size: int | None = None
+    ) -> list[list[Branch]]:
+        """Returns the continuations at each step of a search, most probable first; see `Branch`."""
+        search, steps = self._search.trace, []
+        decode, size = self.decode, beam_size or self.decode.beam_size
+        [(_, trace)] = self._decode(search, variables, [source], size, [1], 1, None, [prefix])
+        for length, (_, continuations) in enumerate(trace, 1):
+            kept, branches = 0, []
+            penalty = float(PENALTIES[decode.length_penalty](jnp.float32(length), decode.alpha))
+            options = zip(*(x[0].tolist() for x in jax.device_get(continuations)), strict=True)
+            for rank, (log_prob, parent, token) in enumerate(options):
+                if log_prob < IMPOSSIBLE / 2:
+                    break
+                if token == EOS_ID:
+                    fate = "finished" if rank < size else "pruned"
+                else:
+                    fate, kept = ("kept", kept + 1) if kept < size else ("pruned", kept)
+                [name] = self.pieces([token])
+                branches.append(Branch(parent, name, log_prob, log_prob / penalty, fate))
+            steps.append(branches)
+        return steps
+
+    def pieces(self, ids: Ids) -> list[str]:
+        return self.target_tokenizer.pieces(ids)
 
     def cross_attention(
         self,
@@ -361,6 +450,25 @@ class Translator(TokenPredictor):
         write = functools.partial(self._write, line=line, strings=self._read_line(line)[1])
         return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write)
 
+    def _word_at(self, ids: list[int], position: int, line: str) -> tuple[str, str]:
+        """Returns the word in which a token stands, and the text up to its end; see `Alternative`."""
+        ids = ids[: ids.index(EOS_ID)]
+        pieces = [*self.pieces(ids), SPACE]
+        goes_on = [
+            re.match(r"[\w'’-]|<0x", piece) for piece in pieces
+        ]  # joined to the piece before
+        start = position
+        while start and goes_on[start] and start < len(ids):
+            start -= 1
+        end = min(position + 1, len(ids))
+        while goes_on[end] and not UNSPACED.match(pieces[end]):
+            end += 1
+        text = self.target_tokenizer.decode(ids[:end])
+        written, _ = self._write(text, line, self._read_line(line)[1])
+        is_last = end == len(ids) or not pieces[end].startswith(SPACE)
+        word = "" if position >= len(ids) else self.target_tokenizer.decode(ids[start:end])
+        return word, written + " " * (not is_last)
+
     def _copy(self, line: str) -> Translation:
         """Returns a copy of a line that has no words to translate, or `BLANK`."""
         words, line = self.source_tokenizer.words, canonicalize(line)
@@ -389,9 +497,9 @@ class Translator(TokenPredictor):
         prefixes: Sequence[Prefix] = (),
     ) -> Iterator[tuple[list[int], Any]]:
         """Yields the indices of the non-blank lines in each batch, and the lines' hypotheses."""
-        begun = {i: self._read_prefix(*both) for i, both in enumerate(zip(lines, prefixes, strict=False)) if both[1].text}
+        begun = {i: self._read_prefix(lines[i], p) for i, p in enumerate(prefixes) if any(p)}
         copied = {i for i, line in enumerate(lines) if self._copy(line).text} - begun.keys()
-        lines = ["" if i in copied else self._read_line(line)[0] for i, line in enumerate(lines)]
+        lines = ["" if i in copied else self._read_line(x)[0] for i, x in enumerate(lines)]
         encoded = self._cut(self.source_tokenizer.encode(lines), numbers)
         todo = [i for i, ids in enumerate(encoded) if len(ids)]
         lengths = [len(ids) + 1 for ids in encoded]
