@@ -22,6 +22,7 @@ from transformer.data.placeholders import read_line, read_pair, write_text
 from transformer.data.tokenizer import EOS_ID, PAD_ID, Ids, Tokenizer
 from transformer.data.words import read_case, write_case
 from transformer.decoding.search import IMPOSSIBLE, PENALTIES
+from transformer.errors import UserError
 from transformer.inference.base import (
     MAX_NUMBERS,
     MAX_ROWS,
@@ -143,11 +144,9 @@ class Translator(TokenPredictor):
             for row, i in enumerate(members):
                 results[i] = self._read(hypotheses[row], lines[i], most)
                 if not results[i]:
-                    # The length limit may come before the end of a prefix.
-                    is_begun = prefixes and any(prefixes[i])
-                    raise (
-                        too_long(prefixes[i]) if is_begun else not_finite(numbers[i], "translation")
-                    )
+                    if prefixes and any(prefixes[i]):
+                        raise too_long(prefixes[i])  # its end comes after the length limit
+                    raise not_finite(numbers[i], "translation")
             blank -= len(members)
             done(len(members))
         done(blank)
@@ -235,13 +234,16 @@ class Translator(TokenPredictor):
         """
         encoded = self._encode_pairs([source], [target], 1)
         [before] = encoded[1]
+        if not 0 <= position <= len(before):
+            raise UserError(
+                f"position={position} is not between 0 and {len(before)}, the end of the target"
+            )
         [(_, batch)] = self.batches(*encoded)
         numbers = self._distribution(variables, batch, temperature, count)
         _, _, log_probs, tokens = (np.asarray(x[0, position]) for x in numbers)
-        ids = [[*before[:position], token] for token in tokens.tolist()]
-        prefixes = [
-            Prefix(is_whole=x[-1] == EOS_ID, tokens=[i for i in x if i != EOS_ID]) for x in ids
-        ]
+        prefixes = [Prefix(tokens=[*before[:position], token]) for token in tokens.tolist()]
+        end = Prefix(is_whole=True, tokens=before[:position])
+        prefixes = [end if prefix.tokens[-1] == EOS_ID else prefix for prefix in prefixes]
         results: list[Any] = [None] * count
         search = functools.partial(self._search.search, adapts=False)
         settings = 1, [1] * count, static_rows(count, MAX_ROWS), None, prefixes
@@ -451,23 +453,19 @@ class Translator(TokenPredictor):
         return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write)
 
     def _word_at(self, ids: list[int], position: int, line: str) -> tuple[str, str]:
-        """Returns the word in which a token stands, and the text up to its end; see `Alternative`."""
+        """Returns the word in which a token stands, and the text up to the end of the word."""
         ids = ids[: ids.index(EOS_ID)]
         pieces = [*self.pieces(ids), SPACE]
-        goes_on = [
-            re.match(r"[\w'’-]|<0x", piece) for piece in pieces
-        ]  # joined to the piece before
-        start = position
-        while start and goes_on[start] and start < len(ids):
+        joined = [re.match(r"[\w'’-]|<0x", x) and not UNSPACED.match(x) for x in pieces]
+        start, end = position, min(position + 1, len(ids))
+        while start and joined[start]:
             start -= 1
-        end = min(position + 1, len(ids))
-        while goes_on[end] and not UNSPACED.match(pieces[end]):
+        while joined[end]:
             end += 1
         text = self.target_tokenizer.decode(ids[:end])
         written, _ = self._write(text, line, self._read_line(line)[1])
-        is_last = end == len(ids) or not pieces[end].startswith(SPACE)
-        word = "" if position >= len(ids) else self.target_tokenizer.decode(ids[start:end])
-        return word, written + " " * (not is_last)
+        ends_word = end < len(ids) and pieces[end].startswith(SPACE)
+        return self.target_tokenizer.decode(ids[start:end]), written + " " * ends_word
 
     def _copy(self, line: str) -> Translation:
         """Returns a copy of a line that has no words to translate, or `BLANK`."""
