@@ -264,7 +264,7 @@ class Translator(TokenPredictor):
         decode, size = self.decode, beam_size or self.decode.beam_size
         [(_, trace)] = self._decode(search, variables, [source], size, [1], 1, None, [prefix])
         for length, (_, continuations) in enumerate(trace, 1):
-            kept, branches = 0, []
+            slots, branches = 0, []
             penalty = float(PENALTIES[decode.length_penalty](jnp.float32(length), decode.alpha))
             options = zip(*(x[0].tolist() for x in jax.device_get(continuations)), strict=True)
             for rank, (log_prob, parent, token) in enumerate(options):
@@ -273,7 +273,7 @@ class Translator(TokenPredictor):
                 if token == EOS_ID:
                     fate = "finished" if rank < size else "pruned"
                 else:
-                    fate, kept = ("kept", kept + 1) if kept < size else ("pruned", kept)
+                    fate, slots = ("kept", slots + 1) if slots < size else ("pruned", slots)
                 [name] = self.pieces([token])
                 branches.append(Branch(parent, name, log_prob, log_prob / penalty, fate))
             steps.append(branches)
