@@ -80,8 +80,8 @@ class PrefixReader:
         text, normal = prefix.text, self._tokenizer.normalize(prefix.text)
         start = 0 if prefix.ignore_case else max(0, normal.rfind(SPACE))
         fixed, last = [*prefix.tokens, *self._encode(normal[:start])], normal[start:]
-        pieces = self._tokenizer.pieces(ids := self._encode(last)) if len(last) > MAX_OPEN else []
-        while "".join(pieces) == last and len(last) > MAX_OPEN:
+        pieces = self._tokenizer.pieces(ids := self._encode(last))
+        while "".join(pieces) == last and len(last) > MAX_OPEN and not prefix.ignore_case:
             fixed.append(ids.pop(0))
             last = last.removeprefix(pieces.pop(0))
         return fixed, last + SPACE * bool(normal and text[-1:].isspace())

@@ -249,11 +249,12 @@ class Translator(TokenPredictor):
         settings = 1, [1] * count, static_rows(count, MAX_ROWS), None, prefixes
         for rows, hypotheses in self._decode(search, variables, [source] * count, *settings):
             for row, i in enumerate(rows):
-                [best] = self._read(hypotheses[row], source, 1) or [BLANK]
+                if not (best := self._read(hypotheses[row], source, 1)):
+                    raise too_long(Prefix(target))
                 written = hypotheses[row].tokens[0].tolist()
                 word, prefix = self._word_at(written, position, source)
                 [candidate] = self._candidates(log_probs[i : i + 1], tokens[i : i + 1])
-                results[i] = Alternative(*candidate, word, prefix, best.text, best.score)
+                results[i] = Alternative(*candidate, word, prefix, *best[0][:2])
         return results
 
     def beam(
