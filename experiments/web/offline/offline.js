@@ -36,7 +36,7 @@ class OfflineTranslator {
     const parts = this.lines(text, tag);
     const isLayout = (part) => SPACE_ONLY.test(part) && part !== text;
     const last = parts.findLastIndex((part) => !isLayout(part));
-    const left = splitSentences(prefix, this.rules); // dealt to the segments
+    const left = splitSentences(prefix, this.rules.target); // dealt to the segments
     const found = [];
     for (const [i, part] of parts.entries()) {
       const { length } = i < last ? splitSentences(part, this.rules) : left;
