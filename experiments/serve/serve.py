@@ -29,6 +29,12 @@ logger = logging.getLogger(__name__)
 
 HOST, PORT = "127.0.0.1", 8000
 LOCAL = "localhost", "127.0.0.1", "[::1]"
+# Tab of the page -> its label, and the operation that it shows.
+TABS = {
+    "words": ("Next words", "next_tokens"),
+    "beam": ("Beam", "beam"),
+    "heads": ("Heads", "attention"),
+}
 OFFLINE_CHARACTERS = 2_000  # maximum number of characters per text on a page with a model
 
 
@@ -134,6 +140,8 @@ def render_page(
         tags=list(tags),
         best=max(writing, default=0),
         inputs={name for run in described for name in run["inputs"]},
+        operations={name for run in described for name in run["operations"]},
+        tabs=TABS,
         characters=characters,
         data=live_values(),
         offline=offline,
