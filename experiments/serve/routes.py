@@ -37,6 +37,8 @@ RESULTS = {  # operation of the server -> key of its results in a response
     "classify": "classes",
 }
 
+ASKED = {"next_tokens": "next_tokens", "alternatives": "alternatives", "beam": "steps"}
+
 Fields = Mapping[str, Any]  # non-null fields of a request
 
 
@@ -95,7 +97,8 @@ class Route:
         elif "targets" in fields:
             raise UserError("targets is for translators: leave it out")
         tag, place = fields.get("source_tag"), "texts[{}]"
-        request = Request(texts, count, tag, 0, place, max_tokens=MAX_REQUEST_TOKENS)
+        limit, prefixes = MAX_REQUEST_TOKENS, fields.get("prefixes", ())
+        request = Request(texts, count, tag, 0, place, max_tokens=limit, prefixes=prefixes)
         plan = self.operation.plan(request)
         return plan, list(map(self.operation.measure, plan.items, map(place.format, plan.numbers)))
 
@@ -141,6 +144,38 @@ def see(
             raise UserError(f"{name} has no question: give one as its text")
     pixels = [read_picture(data, *predictor.look, name=name) for data, name in pictures]
     return list(map(predictor.see, pixels, questions))
+
+
+class Ask:
+    """A route for a method of the run that answers a single request."""
+
+    max_batch = 1
+
+    def __init__(self, run: LoadedRun, name: str):
+        self.run, self.name = run, name
+
+    def programs(self) -> Iterator[Program]:
+        """Yields no programs: they are compiled on demand."""
+        yield from ()
+
+    def plan(self, fields: Fields) -> RequestPlan:
+        """Plans a request; the only item is a function that calls the method."""
+        arguments = {name: value for name, value in fields.items() if name != "run"}
+        call = partial(getattr(self.run, self.name), **arguments)
+        key = ASKED[self.name]
+        beam = {"beam_size": self.run.config.decode.beam_size} if self.name == "beam" else {}
+        return RequestPlan([None], [call], lambda results: {key: _plain(results[0]), **beam})
+
+    def compute(self, group: None, items: list[Callable[[], Any]]) -> list[Any]:
+        """Returns the result of each item."""
+        return [call() for call in items]
+
+
+def _plain(value: Any) -> Any:
+    """Returns a result as JSON-compatible data, with objects for named tuples."""
+    if hasattr(value, "_asdict"):
+        return {name: _plain(each) for name, each in value._asdict().items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
 class Explain:
@@ -201,6 +236,7 @@ class Served:
         route = PictureRoute if sees else Route
         self.routes: dict[str, Any] = {each.name: route(each) for each in operations}
         self._first = next(iter(self.routes.values()))
+        self.routes |= {name: Ask(run, name) for name in ASKED if name in methods}
         if has_heads(run.config.model) or has_cross_attention(run.config.model):
             self.routes[Explain.name] = Explain(run, operations[0].max_length)
 

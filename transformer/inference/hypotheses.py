@@ -24,6 +24,56 @@ class Translation(NamedTuple):
     degenerate: int = 0
 
 
+class Candidate(NamedTuple):
+    """A token that may come next, as a piece of the tokenizer, and its log-probability in nats."""
+
+    token: str
+    log_prob: float
+
+
+class NextToken(NamedTuple):
+    """A token of a text, and how probable it and others were after the tokens before it.
+
+    `entropy` is that of the distribution over all tokens, in nats. `best` are the most probable
+    tokens, without those that no text has.
+    """
+
+    token: str
+    log_prob: float
+    entropy: float
+    best: list[Candidate]
+
+
+class Alternative(NamedTuple):
+    """A token that may come next in a translation, and the translation that would follow.
+
+    `log_prob` is that of the token. `word` is the whole word in which it stands, and `prefix` the
+    text up to the end of this word. `score` is that of the whole translation.
+    """
+
+    token: str
+    log_prob: float
+    word: str
+    prefix: str
+    text: str
+    score: float
+
+
+class Branch(NamedTuple):
+    """A continuation at a step of a beam search.
+
+    `parent` is the index of its hypothesis among those that the previous step kept. `log_prob` is
+    that of the whole hypothesis, and `score` divides it by the length penalty. `fate` is "kept",
+    "finished" or "pruned".
+    """
+
+    parent: int
+    token: str
+    log_prob: float
+    score: float
+    fate: str
+
+
 BLANK = Translation("", 0.0, 0)
 SEPARATOR = re.compile(r"(?<=\w)[^\w\s]?\s*")  # punctuation and spaces after a word
 REPETITION = re.compile(r"(.{1,80}?)\1\1+")

@@ -20,13 +20,14 @@ BYTE = re.compile("<0x([0-9A-F]{2})>")
 class Prefix(NamedTuple):
     """How a translation begins.
 
-    A prefix may end within a word, or with a space after a complete word. `is_whole` means that the
-    translation ends with it.
+    `text` may end within a word, or with a space after a complete word. It follows `tokens`.
+    `is_whole` means that the translation ends with the prefix.
     """
 
     text: str = ""
     is_whole: bool = False
     ignore_case: bool = False
+    tokens: Sequence[int] = ()
 
 
 class PrefixReader:
@@ -39,8 +40,8 @@ class PrefixReader:
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
         numbers = set(range(tokenizer.vocab_size)) - {*NEVER_WRITTEN, EOS_ID}
-        texts = [(i, piece) for i, piece in zip(numbers, tokenizer.pieces(numbers), strict=True)]
-        self._texts = {fold: sorted((_bytes(p, fold), i) for i, p in texts) for fold in (False, True)}
+        texts = list(zip(numbers, tokenizer.pieces(numbers), strict=True))
+        self._texts = [sorted((_bytes(piece, fold), i) for i, piece in texts) for fold in (0, 1)]
 
     def moves(self, prefixes: Sequence[Prefix], rows: int) -> Int[np.ndarray, "rows S V"]:
         """Returns the automata of a batch of up to `rows` sentences."""
@@ -76,22 +77,20 @@ class PrefixReader:
 
     def _split(self, prefix: Prefix) -> tuple[list[int], str]:
         """Returns the ids of the words that are fixed, and the normalised last word."""
-        text = prefix.text
-        normal = self._tokenizer.normalize(text)
+        text, normal = prefix.text, self._tokenizer.normalize(prefix.text)
         start = 0 if prefix.ignore_case else max(0, normal.rfind(SPACE))
-        fixed, last = self._encode(normal[:start]), normal[start:]
-        if len(last) > MAX_OPEN and UNK_ID not in (ids := self._encode(last)):
-            texts = [_bytes(piece) for piece in self._tokenizer.pieces(ids)]
-            count = next(n for n in range(len(ids)) if len(b"".join(texts[n:]).decode("utf-8", "replace")) <= MAX_OPEN)
-            fixed += ids[:count]
-            last = b"".join(texts[count:]).decode("utf-8", "replace")
+        fixed, last = [*prefix.tokens, *self._encode(normal[:start])], normal[start:]
+        pieces = self._tokenizer.pieces(ids := self._encode(last)) if len(last) > MAX_OPEN else []
+        while "".join(pieces) == last and len(last) > MAX_OPEN:
+            fixed.append(ids.pop(0))
+            last = last.removeprefix(pieces.pop(0))
         return fixed, last + SPACE * bool(normal and text[-1:].isspace())
 
     def _encode(self, normal: str) -> list[int]:
         return self._tokenizer.encode([normal.replace(SPACE, " ")])[0] if normal else []
 
 
-def _bytes(piece: str, fold: bool = False) -> bytes:
+def _bytes(piece: str, fold: bool | int) -> bytes:
     """The UTF-8 of a piece, or the byte that it stands for."""
     if byte := BYTE.fullmatch(piece):
         return bytes.fromhex(byte[1])
@@ -101,6 +100,6 @@ def _bytes(piece: str, fold: bool = False) -> bytes:
 def too_long(prefix: Prefix) -> UserError:
     """Returns the error to raise if no translation within the length limit begins so."""
     return UserError(
-        f"prefix {shorten(repr(prefix.text), 60)} has more tokens than a translation of its text may "
-        "have: raise config.decode.max_ratio, or shorten it"
+        f"prefix {shorten(repr(prefix.text), 60)} has more tokens than a translation of this text "
+        "may have: shorten it, or raise config.decode.max_ratio"
     )

@@ -20,6 +20,7 @@ from transformer.data.tokenizer import UNK_ID, Ids
 from transformer.errors import UserError
 from transformer.files import Each, read_json
 from transformer.inference.hypotheses import Translation, distinct
+from transformer.inference.prefixes import Prefix
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +127,21 @@ class Segmenter:
             is_line = not part.isspace()
             segments += self(f"{tag} {part}".lstrip(), number) if is_line else [Layout(part)]
         return segments
+
+    def deal(self, prefix: str, segments: Sequence[str], language: str) -> Iterator[Prefix]:
+        """Yields how the translation of each segment begins, given how that of the whole begins.
+
+        A segment of n sentences gets the next n sentences of the prefix, and the last one the rest.
+
+        Args:
+          language: the target language code.
+        """
+        left = split_sentences(prefix, language)
+        for number, segment in enumerate(segments, 1):
+            count = len(split_sentences(segment, self.language, self.measured.get("words", {})))
+            mine, left = (left, []) if number == len(segments) else (left[:count], left[count:])
+            text = "".join(mine)
+            yield Prefix(text.rstrip() if left else text, is_whole=bool(left))
 
     def _length(self, tag: str, text: str) -> int:
         """Returns the number of tokens of a text, including its tag and end-of-sentence."""

@@ -16,13 +16,16 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.batches import Batch, make_batch
-from transformer.data.characters import canonicalize
+from transformer.data.characters import UNSPACED, canonicalize
 from transformer.data.pairs import Pair
 from transformer.data.placeholders import read_line, read_pair, write_text
 from transformer.data.tokenizer import EOS_ID, PAD_ID, Ids, Tokenizer
 from transformer.data.words import read_case, write_case
+from transformer.decoding.search import IMPOSSIBLE, PENALTIES
+from transformer.errors import UserError
 from transformer.inference.base import (
     MAX_NUMBERS,
+    MAX_ROWS,
     Params,
     TokenPredictor,
     TokenTable,
@@ -33,8 +36,16 @@ from transformer.inference.base import (
     static_length,
     static_rows,
 )
-from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
-from transformer.inference.prefixes import Prefix, PrefixReader, too_long
+from transformer.inference.hypotheses import (
+    BLANK,
+    Alternative,
+    Branch,
+    NextToken,
+    Translation,
+    not_finite,
+    read_hypotheses,
+)
+from transformer.inference.prefixes import SPACE, Prefix, PrefixReader, too_long
 from transformer.inference.search import BeamSearch
 from transformer.model.architecture import Architecture
 from transformer.model.layers import NO_DROPOUT, DropoutRates
@@ -133,8 +144,9 @@ class Translator(TokenPredictor):
             for row, i in enumerate(members):
                 results[i] = self._read(hypotheses[row], lines[i], most)
                 if not results[i]:
-                    # The length limit may come before the end of a prefix.
-                    raise too_long(prefixes[i]) if prefixes else not_finite(numbers[i], "translation")
+                    if prefixes and any(prefixes[i]):
+                        raise too_long(prefixes[i])  # its end comes after the length limit
+                    raise not_finite(numbers[i], "translation")
             blank -= len(members)
             done(len(members))
         done(blank)
@@ -190,6 +202,85 @@ class Translator(TokenPredictor):
         encoded = self._encode_pairs(sources, targets, first_line)
         lengths = [len(ids) + 1 for ids in encoded[1]]
         return self._log_probs(variables, self.batches(*encoded), lengths, first_line, done)
+
+    def next_tokens(
+        self,
+        variables: Variables,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        count: int,
+        temperature: float = 1.0,
+    ) -> list[list[NextToken]]:
+        """Returns the distribution of each token of each target and of its end; see `NextToken`."""
+        encoded = self._encode_pairs(sources, targets, 1)
+        lengths = [len(ids) + 1 for ids in encoded[1]]
+        return self._next_tokens(variables, self.batches(*encoded), lengths, count, temperature)
+
+    def alternatives(
+        self,
+        variables: Variables,
+        source: str,
+        target: str,
+        position: int,
+        count: int,
+        temperature: float = 1.0,
+    ) -> list[Alternative]:
+        """Returns the most probable tokens at a position of a target, most probable first.
+
+        Each is followed by the greedy translation that begins with the tokens before it.
+
+        Args:
+          position: zero-based index of a token of the target, or of the end after the last one.
+        """
+        encoded = self._encode_pairs([source], [target], 1)
+        [before] = encoded[1]
+        if not 0 <= position <= len(before):
+            raise UserError(
+                f"position={position} is not between 0 and {len(before)}, the end of the target"
+            )
+        [(_, batch)] = self.batches(*encoded)
+        numbers = self._distribution(variables, batch, temperature, count)
+        _, _, log_probs, tokens = (np.asarray(x[0, position]) for x in numbers)
+        prefixes = [Prefix(tokens=[*before[:position], token]) for token in tokens.tolist()]
+        end = Prefix(is_whole=True, tokens=before[:position])
+        prefixes = [end if prefix.tokens[-1] == EOS_ID else prefix for prefix in prefixes]
+        results: list[Any] = [None] * count
+        search = functools.partial(self._search.search, adapts=False)
+        settings = 1, [1] * count, static_rows(count, MAX_ROWS), None, prefixes
+        for rows, hypotheses in self._decode(search, variables, [source] * count, *settings):
+            for row, i in enumerate(rows):
+                [best] = self._read(hypotheses[row], source, 1) or [BLANK]
+                written = hypotheses[row].tokens[0].tolist()
+                word, prefix = self._word_at(written, position, source)
+                [candidate] = self._candidates(log_probs[i : i + 1], tokens[i : i + 1])
+                results[i] = Alternative(*candidate, word, prefix, best.text, best.score)
+        return results
+
+    def beam(
+        self, variables: Variables, source: str, prefix: Prefix, beam_size: int | None = None
+    ) -> list[list[Branch]]:
+        """Returns the continuations at each step of a search, most probable first; see `Branch`."""
+        search, steps = self._search.trace, []
+        decode, size = self.decode, beam_size or self.decode.beam_size
+        [(_, trace)] = self._decode(search, variables, [source], size, [1], 1, None, [prefix])
+        for length, (_, continuations) in enumerate(trace, 1):
+            kept, branches = 0, []
+            penalty = float(PENALTIES[decode.length_penalty](jnp.float32(length), decode.alpha))
+            options = zip(*(x[0].tolist() for x in jax.device_get(continuations)), strict=True)
+            for rank, (log_prob, parent, token) in enumerate(options):
+                if log_prob < IMPOSSIBLE / 2:
+                    break
+                if token == EOS_ID:
+                    fate = "finished" if rank < size else "pruned"
+                else:
+                    fate, kept = ("kept", kept + 1) if kept < size else ("pruned", kept)
+                [name] = self.pieces([token])
+                branches.append(Branch(parent, name, log_prob, log_prob / penalty, fate))
+            steps.append(branches)
+        return steps
+
+    def pieces(self, ids: Ids) -> list[str]:
+        return self.target_tokenizer.pieces(ids)
 
     def cross_attention(
         self,
@@ -361,6 +452,21 @@ class Translator(TokenPredictor):
         write = functools.partial(self._write, line=line, strings=self._read_line(line)[1])
         return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write)
 
+    def _word_at(self, ids: list[int], position: int, line: str) -> tuple[str, str]:
+        """Returns the word in which a token stands, and the text up to the end of the word."""
+        ids = ids[: ids.index(EOS_ID)]
+        pieces = [*self.pieces(ids), SPACE]
+        joined = [re.match(r"[\w'’-]|<0x", x) and not UNSPACED.match(x) for x in pieces]
+        start, end = position, min(position + 1, len(ids))
+        while start and joined[start]:
+            start -= 1
+        while joined[end]:
+            end += 1
+        text = self.target_tokenizer.decode(ids[:end])
+        written, _ = self._write(text, line, self._read_line(line)[1])
+        ends_word = end < len(ids) and pieces[end].startswith(SPACE)
+        return self.target_tokenizer.decode(ids[start:end]), written + " " * ends_word
+
     def _copy(self, line: str) -> Translation:
         """Returns a copy of a line that has no words to translate, or `BLANK`."""
         words, line = self.source_tokenizer.words, canonicalize(line)
@@ -389,9 +495,9 @@ class Translator(TokenPredictor):
         prefixes: Sequence[Prefix] = (),
     ) -> Iterator[tuple[list[int], Any]]:
         """Yields the indices of the non-blank lines in each batch, and the lines' hypotheses."""
-        begun = {i: self._read_prefix(*both) for i, both in enumerate(zip(lines, prefixes, strict=False)) if both[1].text}
+        begun = {i: self._read_prefix(lines[i], p) for i, p in enumerate(prefixes) if any(p)}
         copied = {i for i, line in enumerate(lines) if self._copy(line).text} - begun.keys()
-        lines = ["" if i in copied else self._read_line(line)[0] for i, line in enumerate(lines)]
+        lines = ["" if i in copied else self._read_line(x)[0] for i, x in enumerate(lines)]
         encoded = self._cut(self.source_tokenizer.encode(lines), numbers)
         todo = [i for i, ids in enumerate(encoded) if len(ids)]
         lengths = [len(ids) + 1 for ids in encoded]

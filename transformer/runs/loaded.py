@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,8 @@ from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.files import import_sibling, partial_folder
 from transformer.inference.generator import Generator
+from transformer.inference.hypotheses import Alternative, Branch, NextToken
+from transformer.inference.prefixes import Prefix
 from transformer.inference.translator import Translator
 from transformer.operations import OPERATIONS, Operation, Request, TextScore
 from transformer.runs.run import Run, RunProgress, TrainedRun
@@ -30,6 +32,9 @@ from transformer.runs.workdir import load_config, run_folder, stored_run
 from transformer.tasks import REGISTRY
 from transformer.tasks.pair_scores import refuse_blank
 from transformer.tasks.translation import TranslationTask, make_translator, save_tokenizers
+
+MAX_CANDIDATES = 100  # maximum number of tokens of which `next_tokens` returns the probability
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
 
 
 class Embeddings(NamedTuple):
@@ -124,7 +129,11 @@ class LoadedRun(Run):
         return f"LoadedRun({str(self.folder)!r}: {self.config.task}, weights of step {steps})"
 
     def translate(
-        self, texts: Iterable[str], num_best: int | None = None, source_tag: str | None = None
+        self,
+        texts: Iterable[str],
+        num_best: int | None = None,
+        source_tag: str | None = None,
+        prefix: Iterable[str] | None = None,
     ) -> list[Any]:
         """Returns the translation of each text, or '' for a blank text.
 
@@ -135,8 +144,10 @@ class LoadedRun(Run):
           num_best: if given, a list of up to this many translations (see `Translation`) is
             returned for each text. The maximum is `decode.beam_size`.
           source_tag: tag to prepend to every text, such as <2de>, if the model uses tags.
+          prefix: how the translation of each text begins, or '' for any beginning. It may end
+            within a word; one that ends with a space ends a word.
         """
-        return self._best("translate", texts, num_best, source_tag)
+        return self._best("translate", texts, num_best, source_tag, prefix)
 
     def score(
         self,
@@ -151,17 +162,71 @@ class LoadedRun(Run):
           source_tag: see `translate`.
         """
         operation, texts = self.operation("score"), _list_of_texts(texts)
-        pairs: list[Any] = texts
-        if operation.has_pairs:
-            if targets is None:
-                raise UserError("score of a translator needs targets: score(sources, targets)")
-            targets = _list_of_texts(targets)
-            if len(texts) != len(targets):
-                raise UserError(f"score has {len(texts)} sources and {len(targets)} targets")
-            pairs = list(zip(texts, targets, strict=True))
-        elif targets is not None:
-            raise UserError("score of a language model has no targets: leave them out")
+        targets = self._targets("score", texts, targets)
+        pairs = list(zip(texts, targets, strict=True)) if operation.has_pairs else texts
         return [score for [score] in operation.answer(Request(pairs, source_tag=source_tag))]
+
+    def next_tokens(
+        self,
+        texts: Iterable[str],
+        targets: Iterable[str] | None = None,
+        num_best: int = 5,
+        temperature: float = 1.0,
+        source_tag: str | None = None,
+    ) -> list[list[NextToken]]:
+        """Returns how probable each token of each target, and of each text itself, is.
+
+        Args:
+          targets: see `score`.
+          num_best: number of most probable tokens at each position.
+          temperature: divides the logits: below 1 it sharpens, above 1 it flattens distributions.
+          source_tag: see `translate`.
+        """
+        self._check_task("next_tokens")
+        texts = _list_of_texts(texts)
+        targets = self._targets("next_tokens", texts, targets)
+        pairs = [texts]
+        if not isinstance(self.trained.predictor, Generator):
+            pairs = [self._sources(texts, source_tag), targets]
+        options = _count_and_temperature(num_best, temperature)
+        return self.trained.predictor.next_tokens(self.trained.variables, *pairs, *options)
+
+    def alternatives(
+        self,
+        text: str,
+        target: str,
+        position: int,
+        num_best: int = 5,
+        temperature: float = 1.0,
+        source_tag: str | None = None,
+    ) -> list[Alternative]:
+        """Returns the most probable tokens at a position, with the translations that would follow.
+
+        Args:
+          target: a translation of the text; its tokens before the position are kept.
+          position: zero-based index of a token of the target, or of the end after the last one.
+          num_best, temperature, source_tag: see `next_tokens`.
+        """
+        self._check_task("alternatives")
+        [text], [target] = self._sources([text], source_tag), _list_of_texts([target])
+        options = position, *_count_and_temperature(num_best, temperature)
+        return self.trained.predictor.alternatives(self.trained.variables, text, target, *options)
+
+    def beam(
+        self, text: str, prefix: str = "", source_tag: str | None = None
+    ) -> list[list[Branch]]:
+        """Returns the continuations at each step of the search for a translation.
+
+        Args:
+          prefix: see `translate`.
+        """
+        self._check_task("beam")
+        [text], [prefix] = self._sources([text], source_tag), _list_of_texts([prefix])
+        if "translate" in REGISTRY[self.config.task].operations:
+            request = Request([text], is_file=True, prefixes=[prefix])
+            if (count := len(self.operation("translate").plan(request).items)) > 1:
+                raise UserError(f"the text is translated in {count} parts: give one of them")
+        return self.trained.predictor.beam(self.trained.variables, text, Prefix(prefix))
 
     def evaluate(
         self, texts: Iterable[str], *references: Iterable[str], source_tag: str | None = None
@@ -284,14 +349,43 @@ class LoadedRun(Run):
             )
 
     def _best(
-        self, name: str, texts: Iterable[Any], num_best: int | None, tag: str | None = None
+        self,
+        name: str,
+        texts: Iterable[Any],
+        num_best: int | None,
+        tag: str | None = None,
+        prefix: Iterable[str] | None = None,
     ) -> list[Any]:
         """Returns all results for each text, or only the best one if `num_best` is None."""
-        operation = self.operation(name)
-        answers = operation.answer(Request(_list_of_texts(texts), self._count(num_best), tag))
+        operation, texts = self.operation(name), _list_of_texts(texts)
+        request = Request(texts, self._count(num_best), tag, prefixes=_list_of_texts(prefix or ()))
+        answers = operation.answer(request)
         if num_best is not None:
             return answers
         return [best[0][0] if best else "" for best in answers]
+
+    def _targets(
+        self, method: str, texts: Sequence[str], targets: Iterable[str] | None
+    ) -> list[str]:
+        """Returns the targets of a method, one for each text, or [] for a language model."""
+        if isinstance(self.trained.predictor, Generator):
+            if targets is not None:
+                raise UserError(f"{method} of a language model has no targets: leave them out")
+            return []
+        if targets is None:
+            raise UserError(f"{method} of a translator needs targets: {method}(sources, targets)")
+        targets = _list_of_texts(targets)
+        if len(texts) != len(targets):
+            raise UserError(f"{method} has {len(texts)} sources and {len(targets)} targets")
+        return targets
+
+    def _sources(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
+        """Returns the texts with their tags; raises UserError if one is blank."""
+        tagged = self._tagged(texts, source_tag)
+        for number, text in enumerate(tagged, 1):
+            if self.trained.predictor.is_blank(text):
+                raise UserError(f"text {number} is blank: give one that has a translation")
+        return tagged
 
     def _tagged(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
         """Returns the source texts, with their tags prepended if the model uses tags."""
@@ -309,6 +403,16 @@ class LoadedRun(Run):
         except UserError as error:
             raise UserError(str(error).replace("config.decode.num_best", "num_best")) from None
         return num_best
+
+
+def _count_and_temperature(num_best: int, temperature: float) -> tuple[int, float]:
+    """Returns checked values of the arguments of `LoadedRun.next_tokens`."""
+    if not 1 <= num_best <= MAX_CANDIDATES:
+        raise UserError(f"num_best={num_best} is not between 1 and {MAX_CANDIDATES}")
+    if not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:  # or NaN
+        between = f"between {MIN_TEMPERATURE} and {MAX_TEMPERATURE}"
+        raise UserError(f"temperature={temperature} is not {between}: 1 is that of the model")
+    return num_best, temperature
 
 
 def _list_of_texts(texts: Iterable[Any]) -> list[str]:
