@@ -47,24 +47,25 @@ function drawn(tag, attributes, ...children) {
 
 /** Draws the tree; tell(node) is called for the one that is pointed at. Returns {mark(nodes)}. */
 function drawBeam(place, steps, tell) {
-  const best = new Set(pathOf(winner(steps)));
   const name = ({ token }) => {
     const all = [...visible(token)];
     return all.length > LONGEST ? `${all.slice(0, LONGEST - 1).join("")}…` : all.join("");
   };
-  const room = (text) => [...text].reduce((sum, c) => sum + (c > "\u2e7f" ? 14 : 8.2), 16);
+  const room = (text) => [...text].reduce((sum, c) => sum + (c > "\u2e7f" ? 15 : 8.8), 20);
   const [lines, boxes, heads] = [[], [], []];
-  let pinned = winner(steps);
+  const won = winner(steps);
+  const best = new Set(pathOf(won));
+  let pinned = null;
   let x = 14;
   const show = (node) => {
     const path = new Set(pathOf(node));
     for (const each of steps.flat()) {
       for (const part of [each.line, each.box]) part.classList.toggle("now", path.has(each));
     }
-    tell(node);
+    tell(node ?? won);
   };
   const pin = (node) => {
-    pinned.box.setAttribute("tabindex", -1);
+    (pinned ?? won).box.setAttribute("tabindex", -1);
     pinned = node;
     node.box.setAttribute("tabindex", 0);
     show(node);
@@ -84,7 +85,7 @@ function drawBeam(place, steps, tell) {
       node.box = drawn(
         "g",
         {
-          class: kind, role: "button", tabindex: node === pinned ? 0 : -1,
+          class: kind, role: "button", tabindex: node === won ? 0 : -1,
           "aria-label": nodeSentence(node),
         },
         drawn("rect", { ...box, rx: node.fate === "finished" ? 0 : BOX / 2 }),
@@ -110,7 +111,7 @@ function drawBeam(place, steps, tell) {
     ...heads, ...order, start, ...boxes,
   ));
   place.onkeydown = (event) => {
-    const { parent, step, row } = pinned;
+    const { parent, step, row } = pinned ?? won;
     const inRow = (by) => steps[step].find((node) => node.row === row + by);
     const moves = {
       ArrowLeft: () => parent.box && parent,
@@ -154,7 +155,8 @@ function whyNot(steps, size, entries) {
     const kept = steps[t].filter(({ fate }) => fate === "kept");
     const worst = isEnd ? steps[t][Math.min(size, steps[t].length) - 1] : kept.at(-1);
     const reached = node?.log_prob ?? total;
-    const sentence = `It fell out of the beam at step ${t + 1}, with ${isEnd ? "its end" : `“${visible(token)}”`}: `
+    const named = isEnd ? "its end" : `“${visible(token)}”`;
+    const sentence = `It fell out of the beam at step ${t + 1}, with ${named}: `
       + `${signed(reached)} nats until there`;
     if (!worst) return [`${sentence}; nothing else went on.`, path];
     const by = (worst.log_prob - reached).toFixed(2);

@@ -11,11 +11,16 @@ function joinTokens(tokens) {
   return text.replaceAll(WORD_MARK, " ").replace(/^ /, "");
 }
 
-/** A log-probability as a percentage; a minus in front is not a hyphen anywhere. */
+/** A token's name without the mark that begins a word. */
+function bare(token) {
+  return visible(token).replace(WORD_MARK, "") || "␣";
+}
+
+/** A log-probability as a percentage. */
 function percent(logProb) {
   const share = 100 * Math.exp(logProb);
   if (share < 0.001) return "<0.001%";
-  return share < 1 ? `${share.toPrecision(1)}%` : `${share.toFixed(1)}%`;
+  return share < 1 ? `${share.toPrecision(2)}%` : `${share.toFixed(1)}%`;
 }
 
 function signed(number) {
@@ -57,11 +62,11 @@ function drawTokens(place, entries, position, open) {
       "button",
       {
         type: "button", title: told, class: token.startsWith(WORD_MARK) || isEnd ? "begins" : "",
-        "aria-label": `${isEnd ? "end" : visible(token)}, ${told}`, "aria-expanded": i === position,
+        "aria-label": `${isEnd ? "end" : bare(token)}, ${told}`, "aria-expanded": i === position,
         tabindex: i === (position ?? 0) ? 0 : -1,
         style: `--probable: ${100 * Math.exp(logProb)}%`, on: { click: () => open(i) },
       },
-      element("bdi", {}, ...nameNodes(token)), element("small", {}, told),
+      element("bdi", {}, isEnd ? token : bare(token)), element("small", {}, told),
     );
   }));
 }
@@ -73,8 +78,8 @@ function drawTokens(place, entries, position, open) {
 function drawBars(place, found, now, take) {
   renew(place, ...found.map((one) => {
     const isEnd = one.token === END_OF_SENTENCE;
-    const name = isEnd ? "(end)" : one.word || visible(one.token).replace(WORD_MARK, "");
-    const part = isEnd || one.token.replace(WORD_MARK, "") === name ? [] : [" ", tokenMark(one.token)];
+    const name = isEnd ? "(end)" : one.word || bare(one.token);
+    const part = isEnd || bare(one.token) === name ? [] : [" ", tokenMark(one.token)];
     const bar = element(
       isEnd ? "div" : "button", { // nothing follows an end
         class: "bar", style: `--share: ${100 * Math.exp(one.log_prob)}%`,

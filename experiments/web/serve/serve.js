@@ -7,6 +7,7 @@
   const MAX_CLASSES = 5; // shown for each run
   const POLL = 1000; // milliseconds between looks at a server that is starting
   const STRANGE = "unlike the training text: loops, is empty or is cut";
+  const CHOOSE = "Choose an answer, or one of these, to look inside.";
   const ALTERNATIVES = 5; // of a token
   const BLANK = /^[\p{White_Space}\p{Default_Ignorable_Code_Point}\p{Cc}]*$/u;
   const runs = JSON.parse(byId("served").textContent);
@@ -20,16 +21,16 @@
     texts: [], // of the answers
   }));
   // What is chosen, besides the fields. The address and the browser's history hold both.
-  const FIRST = { run: cards.find((one) => one.tabs.length)?.run.name, tab: "", answer: 0 };
-  Object.assign(FIRST, { position: null, temperature: 1 });
+  const first = cards.find((one) => one.tabs.length)?.run.name;
+  const FIRST = { run: first, tab: "", answer: 0, position: null, temperature: 1 };
+  const NUMBERED = ["answer", "position"]; // in the address these count from one
+  const FIELDS = Object.fromEntries(["text", "prefix", "best", "tag"].filter(byId).map((name) => {
+    const options = [...(byId(name).options ?? [])];
+    return [name, (options.find((each) => each.defaultSelected) ?? options[0])?.value ?? ""];
+  }));
   const view = { ...FIRST };
-  const fieldsAtFirst = Object.fromEntries(
-    ["text", "prefix", "best", "tag"].filter(byId).map((name) => {
-      const { options } = byId(name);
-      return [name, options ? ([...options].find((o) => o.defaultSelected) ?? options[0]).value : ""];
-    }),
-  );
-  foreign = [...Object.keys(FIRST), ...Object.keys(fieldsAtFirst)];
+  foreign = [...Object.keys(FIRST), ...Object.keys(FIELDS)];
+  const nameOf = (tab) => tab.getAttribute("aria-controls");
   const shown = () => cards.find(({ run }) => run.name === view.run); // the card that is looked into
   let asking = new AbortController(); // of what was typed last
   let looking = new AbortController(); // of what is seen inside
@@ -84,16 +85,17 @@
   /** An answer's line: a button if there is something to look into. */
   function line(one, i, ...content) {
     if (!one.tabs.length) return element("span", { dir: "auto" }, ...content);
-    const click = () => go({ run: one.run.name, answer: i, tab: view.tab || one.tabs[0].id.slice(4) });
-    return element("button", { type: "button", dir: "auto", class: "answer", on: { click } }, ...content);
+    const click = () => go({ run: one.run.name, answer: i, tab: view.tab || nameOf(one.tabs[0]) });
+    const attributes = { type: "button", dir: "auto", class: "answer", on: { click } };
+    return element("button", attributes, ...content);
   }
 
   // -- each task: answers as elements, with their texts
 
   async function translated(one, text, signal) {
-    const prefix = byId("prefix").value;
-    const asked = { ...fields(one.run), texts: [text], num_best: count(one.run) };
-    const answer = await post("translate", { ...asked, ...(prefix ? { prefixes: [prefix] } : {}) }, signal);
+    const prefixes = byId("prefix").value ? { prefixes: [byId("prefix").value] } : {};
+    const asked = { ...fields(one.run), texts: [text], num_best: count(one.run), ...prefixes };
+    const answer = await post("translate", asked, signal);
     const [found] = answer.translations;
     const unit = "score: log-probability in nats over the length penalty, summed over segments";
     one.note = [unread(answer.unread[0]), unit].filter(Boolean).join(" · ");
@@ -278,13 +280,13 @@
     byId("clear")?.toggleAttribute("hidden", !byId("prefix").value);
     if (panel.hidden) return;
     for (const tab of tabs) tab.hidden = !one.tabs.includes(tab);
-    const open = one.tabs.find(({ id }) => id === `tab-${view.tab}`) ?? (view.tab && one.tabs[0]);
-    view.tab = open ? open.id.slice(4) : "";
+    const open = one.tabs.find((tab) => nameOf(tab) === view.tab) ?? (view.tab && one.tabs[0]);
+    view.tab = open ? nameOf(open) : "";
     view.answer = Math.max(0, Math.min(view.answer, one.texts.length - 1));
     for (const tab of tabs) {
       tab.setAttribute("aria-selected", tab === open);
       tab.tabIndex = tab === (open || one.tabs[0]) ? 0 : -1;
-      if (tab !== open) byId(tab.getAttribute("aria-controls")).hidden = true;
+      if (tab !== open) byId(nameOf(tab)).hidden = true;
     }
     for (const each of cards) {
       each.answers.querySelectorAll(".answer").forEach((button, i) => {
@@ -292,9 +294,8 @@
       });
     }
     byId("close").hidden = !open;
-    byId("panel-of").textContent = cards.length > 1 ? one.run.name : "";
     panel.classList.toggle("late", Boolean(open));
-    byId("panel-told").textContent = open ? `${open.textContent}: being computed.` : "Choose an answer or one of these to look inside.";
+    byId("panel-told").textContent = open ? "It is being computed." : CHOOSE;
     if (!open || one.card.classList.contains("late")) return; // its answer comes first
     if (!one.texts.length) return nothing(one.told.textContent);
     try {
@@ -317,8 +318,8 @@
   async function showWords(one, text, signal) {
     const translates = one.run.task === "translation";
     const written = one.texts[view.answer];
-    const temperature = 2 ** byId("heat").value;
-    const asked = { ...fields(one.run), num_best: ALTERNATIVES, ...(temperature === 1 ? {} : { temperature }) };
+    const { temperature } = view;
+    const asked = { ...fields(one.run), num_best: ALTERNATIVES, temperature };
     const texts = translates ? { texts: [text], targets: [written] } : { texts: [written] };
     const [entries] = (await post("next_tokens", { ...asked, ...texts }, signal)).next_tokens;
     const position = view.position < entries.length ? view.position : null;
@@ -331,12 +332,15 @@
     }
     if (signal.aborted) return;
     byId("words").hidden = false;
-    drawTokens(byId("tokens"), entries, position, (i) => go({ position: i === position ? null : i }));
+    const open = (i) => go({ position: i === position ? null : i });
+    drawTokens(byId("pieces"), entries, position, open);
     byId("instead").hidden = !entry;
     if (!entry) return;
     byId("instead-title").replaceChildren("Instead of ", tokenMark(entry.token));
-    byId("entropy").textContent = `Entropy ${entry.entropy.toFixed(2)} nats over all tokens at this place. `
-      + (translates ? "Choose a word: what is before it stays, and the rest follows." : "Choose a token: the text goes on from it.");
+    const choosing = translates
+      ? "Choose a word: what is before it stays, and the rest follows."
+      : "Choose a token: the text ends with it, and goes on from there.";
+    byId("entropy").textContent = `Entropy: ${entry.entropy.toFixed(2)} nats. ${choosing}`;
     drawBars(byId("bars"), found, entry.token, ({ prefix }) => {
       go({ answer: 0 }, translates ? { prefix } : { text: prefix });
     });
@@ -353,21 +357,26 @@
     const tree = drawBeam(byId("tree"), steps, told);
     explain = async () => {
       const why = byId("why").value;
-      const [sentence, path] = BLANK.test(why) ? ["", []] : !why.startsWith(prefix)
-        ? [`It does not begin with “${prefix}”.`, []]
-        : await post("next_tokens", { ...fields(one.run), texts: [text], targets: [why], num_best: 1 }, signal)
-          .then(({ next_tokens: [entries] }) => whyNot(steps, found.beam_size, entries))
-          .catch((error) => [reasonOf(error), []]);
+      const target = { texts: [text], targets: [why], num_best: 1 };
+      let told = ["", []];
+      if (!why.startsWith(prefix)) told[0] = BLANK.test(why) ? "" : `It does not begin with “${prefix}”.`;
+      else if (!BLANK.test(why)) {
+        told = await post("next_tokens", { ...fields(one.run), ...target }, signal).then(
+          ({ next_tokens: [entries] }) => whyNot(steps, found.beam_size, entries),
+          (error) => [reasonOf(error), []],
+        );
+      }
       if (signal.aborted || why !== byId("why").value) return;
-      byId("because").textContent = sentence;
-      tree.mark(path);
+      byId("because").textContent = told[0];
+      tree.mark(told[1]);
     };
     await explain();
   }
 
   async function showHeads(one, text, signal) {
     const target = one.run.task === "translation" ? { target: one.texts[view.answer] } : {};
-    const found = await post("attention", { ...fields(one.run), ...given(one, text), ...target }, signal);
+    const asked = { ...fields(one.run), ...given(one, text), ...target };
+    const found = await post("attention", asked, signal);
     if (signal.aborted) return;
     byId("heads").hidden = false;
     explorer.open(found);
@@ -381,11 +390,10 @@
   /** Writes what is seen into the address: as an entry of the history, or into the present one. */
   function remember(isNew) {
     const parts = new URLSearchParams(location.hash.slice(1));
-    const now = { ...view, ...Object.fromEntries(Object.keys(fieldsAtFirst).map((name) => [name, byId(name).value])) };
-    for (const [name, value] of Object.entries({ ...FIRST, ...fieldsAtFirst })) {
-      const isFirst = now[name] === value;
-      if (isFirst) parts.delete(name);
-      else parts.set(name, ["answer", "position"].includes(name) ? now[name] + 1 : now[name]);
+    for (const [name, value] of Object.entries({ ...FIRST, ...FIELDS })) {
+      const now = name in FIELDS ? byId(name).value : view[name];
+      if (now === value) parts.delete(name);
+      else parts.set(name, NUMBERED.includes(name) ? now + 1 : now);
     }
     try {
       history[isNew ? "pushState" : "replaceState"](null, "", `#${parts}`);
@@ -408,18 +416,18 @@
   /** Shows what the address says. */
   function recall() {
     const parts = new URLSearchParams(location.hash.slice(1));
-    const names = Object.keys(fieldsAtFirst);
-    const values = () => JSON.stringify(names.map((name) => byId(name).value));
+    const values = () => JSON.stringify(Object.keys(FIELDS).map((name) => byId(name).value));
     const before = values();
-    for (const name of names) {
-      byId(name).value = parts.get(name) ?? fieldsAtFirst[name];
-      if (byId(name).selectedIndex === -1) byId(name).value = fieldsAtFirst[name];
+    for (const [name, value] of Object.entries(FIELDS)) {
+      byId(name).value = parts.get(name) ?? value;
+      if (byId(name).selectedIndex === -1) byId(name).value = value;
     }
-    for (const name of Object.keys(FIRST)) view[name] = parts.get(name) ?? FIRST[name];
+    for (const [name, value] of Object.entries(FIRST)) {
+      const [said, isNumber] = [parts.get(name) ?? "", NUMBERED.includes(name)];
+      if (isNumber) view[name] = /^[1-9]\d{0,4}$/.test(said) ? said - 1 : value;
+      else view[name] = said || value;
+    }
     if (!shown()?.tabs.length) view.run = FIRST.run;
-    for (const name of ["answer", "position"]) {
-      if (view[name] !== FIRST[name]) view[name] = /^[1-9]\d{0,4}$/.test(view[name]) ? view[name] - 1 : FIRST[name];
-    }
     view.temperature = Math.min(Math.max(Number(view.temperature) || 1, 0.25), 4);
     byId("heat").value = Math.log2(view.temperature);
     tellHeat();
@@ -429,9 +437,8 @@
   }
 
   function tellHeat() {
-    const told = String(Number((2 ** byId("heat").value).toFixed(2)));
-    byId("heat-told").textContent = told;
-    byId("heat").setAttribute("aria-valuetext", told);
+    byId("heat-told").textContent = view.temperature;
+    byId("heat").setAttribute("aria-valuetext", view.temperature);
   }
 
   // -- the server
@@ -463,32 +470,37 @@
   }
   byId("text").addEventListener("input", grow);
   for (const name of ["text", "prefix"]) byId(name)?.addEventListener("input", askSoon);
-  for (const name of ["best", "tag"]) byId(name)?.addEventListener("change", () => go({}, { [name]: byId(name).value }));
+  for (const name of ["best", "tag"]) {
+    byId(name)?.addEventListener("change", () => go({ answer: 0 }, { [name]: byId(name).value }));
+  }
   byId("clear")?.addEventListener("click", () => {
     go({ answer: 0 }, { prefix: "" });
     byId("prefix").focus();
   });
-  for (const tab of tabs) tab.addEventListener("click", () => go({ tab: tab.id.slice(4) }));
+  for (const tab of tabs) tab.addEventListener("click", () => go({ tab: nameOf(tab) }));
   if (tabs.length) moveByArrows(tabs[0].parentElement, (tab) => tab.click());
   byId("close").addEventListener("click", () => {
     go({ tab: "" });
     tabs.find((tab) => tab.tabIndex === 0)?.focus();
   });
-  moveByArrows(byId("tokens"));
-  byId("numbers").addEventListener("change", ({ target }) => byId("tokens").classList.toggle("numbers", target.checked));
+  moveByArrows(byId("pieces"));
+  byId("percents").addEventListener("change", ({ target }) =>
+    byId("pieces").classList.toggle("numbers", target.checked));
   let soon = null;
+  const later = (act) => {
+    clearTimeout(soon);
+    soon = setTimeout(act, PAUSE);
+  };
   byId("heat").addEventListener("input", () => {
+    view.temperature = Number((2 ** byId("heat").value).toFixed(2));
     tellHeat();
-    clearTimeout(soon);
-    soon = setTimeout(look, PAUSE);
+    later(() => (remember(false), look()));
   });
-  byId("heat").addEventListener("change", () => go({ temperature: 2 ** byId("heat").value }));
-  byId("why").addEventListener("input", () => {
-    clearTimeout(soon);
-    soon = setTimeout(() => explain(), PAUSE);
-  });
+  byId("why").addEventListener("input", () => later(() => explain()));
   window.addEventListener("popstate", recall);
-  window.addEventListener("resize", () => cards.forEach(({ answers }) => (answers.style.minHeight = "")));
+  window.addEventListener("resize", () => {
+    for (const { answers } of cards) answers.style.minHeight = "";
+  });
   byId("photo")?.addEventListener("change", () => take(byId("photo").files[0]));
   if (byId("photo")) {
     document.addEventListener("dragover", (event) => {
