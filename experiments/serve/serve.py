@@ -101,7 +101,7 @@ def write_page(export: Export, folder: Path) -> None:
         "inputs": ["text"],
         "steps": list(export.steps),
         "languages": languages_of(load_config(export.run).data),
-        "operations": ["translate", "attention"],
+        "operations": ["translate", "next_tokens", "alternatives", "beam", "attention"],
         "max_best": config.decode.beam_size,
         "source_tags": shown_tags(config.data),
     }
