@@ -45,7 +45,7 @@ function drawn(tag, attributes, ...children) {
   return made;
 }
 
-/** Draws the tree; tell(node) is called for the one that is pointed at. Returns {mark(nodes)}. */
+/** Draws the tree; tell(sentence) is called for the one that is pointed at. Returns {mark(nodes)}. */
 function drawBeam(place, steps, tell) {
   const name = ({ token }) => {
     const all = [...visible(token)];
@@ -62,7 +62,7 @@ function drawBeam(place, steps, tell) {
     for (const each of steps.flat()) {
       for (const part of [each.line, each.box]) part.classList.toggle("now", path.has(each));
     }
-    tell(node ?? won);
+    tell(nodeSentence(node ?? won));
   };
   const pin = (node) => {
     (pinned ?? won).box.setAttribute("tabindex", -1);
@@ -129,38 +129,37 @@ function drawBeam(place, steps, tell) {
 }
 
 /**
- * Why a translation is not the one that the search found: [a sentence, the nodes it went through].
+ * Why a text is not the translation that was found: [a sentence, the nodes that it went through].
  * entries: its tokens and their log-probabilities, as `next_tokens` tells them.
  */
-function whyNot(steps, size, entries) {
+function whyNot(steps, size, text, entries) {
   const best = winner(steps);
-  const path = [];
-  let total = 0;
+  const ended = (node) => {
+    const lost = `was finished with score ${signed(node.score)} and lost against ${signed(best.score)}`;
+    const won = `is the one that won, with score ${signed(best.score)}`;
+    return [`It ${node === best ? won : lost}.`, pathOf(node)];
+  };
+  // The search may have written it in other tokens than the tokenizer does.
+  const same = [best, ...steps.flat()].find(({ fate, tokens }) =>
+    fate === "finished" && joinTokens(tokens) === text.trim());
+  if (same) return ended(same);
+  let [node, total] = [undefined, 0];
   for (const [t, { token, log_prob: logProb }] of entries.entries()) {
+    const before = node;
     total += logProb;
-    if (t >= steps.length) {
-      const before = signed(path.at(-1).log_prob);
-      return [`It was in the beam, with ${before} nats, when the search ended after step ${t}.`, path];
-    }
-    const node = steps[t].find((each) =>
-      each.token === token && (!t || each.parent === path.at(-1)));
-    if (node) path.push(node);
-    if (node?.fate === "finished") {
-      const score = signed(node.score);
-      if (node === best) return [`It is the one that won, with score ${score}.`, path];
-      return [`It was finished with score ${score} and lost against ${signed(best.score)}.`, path];
-    }
+    node = steps[t]?.find((each) => each.token === token && (!t || each.parent === before));
+    if (node?.fate === "finished") return ended(node);
     if (node?.fate === "kept") continue;
-    const isEnd = token === END_OF_SENTENCE; // must be among the first, and others only be kept
-    const kept = steps[t].filter(({ fate }) => fate === "kept");
-    const worst = isEnd ? steps[t][Math.min(size, steps[t].length) - 1] : kept.at(-1);
-    const reached = node?.log_prob ?? total;
-    const named = isEnd ? "its end" : `“${visible(token)}”`;
-    const sentence = `It fell out of the beam at step ${t + 1}, with ${named}: `
-      + `${signed(reached)} nats until there`;
-    if (!worst) return [`${sentence}; nothing else went on.`, path];
-    const by = (worst.log_prob - reached).toFixed(2);
-    return [`${sentence}, ${by} less than the last one that stayed (${signed(worst.log_prob)}).`, path];
+    if (!steps[t]) return [`It was in the beam when the search ended, after step ${t}.`, pathOf(before)];
+    const isEnd = token === END_OF_SENTENCE; // it must be among the first
+    const stayed = steps[t].filter(({ fate }, rank) => (isEnd ? rank < size : fate !== "pruned"));
+    const [reached, last] = [node?.log_prob ?? total, stayed.at(-1).log_prob];
+    return [
+      `It fell out of the beam at step ${t + 1}, with ${isEnd ? "its end" : `“${visible(token)}”`}: `
+        + `${signed(reached)} nats until there, ${(last - reached).toFixed(2)} less than the last one `
+        + `that stayed (${signed(last)}).`,
+      pathOf(node ?? before),
+    ];
   }
-  return ["It is in the beam.", path];
+  return ["It is in the beam.", pathOf(node)];
 }

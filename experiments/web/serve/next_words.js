@@ -41,12 +41,11 @@ function moveByArrows(place, onMove = () => {}) {
     const all = [...place.querySelectorAll("button:not([hidden])")];
     const at = all.indexOf(event.target);
     const ahead = getComputedStyle(place).direction === "rtl" ? -1 : 1;
-    const { length } = all;
-    const places = { ArrowRight: at + ahead, ArrowLeft: at - ahead, Home: 0, End: length - 1 };
+    const places = { ArrowRight: at + ahead, ArrowLeft: at - ahead, Home: 0, End: -1 };
     if (at < 0 || !(event.key in places)) return;
     event.preventDefault();
     event.stopPropagation(); // the heads have arrows of their own
-    const next = all[(places[event.key] + length) % length];
+    const next = all.at(places[event.key] % all.length);
     for (const each of all) each.tabIndex = each === next ? 0 : -1;
     next.focus();
     onMove(next);
@@ -84,12 +83,12 @@ function drawBars(place, found, now, take) {
       isEnd ? "div" : "button", { // nothing follows an end
         class: "bar", style: `--share: ${100 * Math.exp(one.log_prob)}%`,
         ...(isEnd ? {} : { type: "button", on: { click: () => take(one) } }),
+        ...(one.token === now ? { "aria-current": "true" } : {}),
       },
       element("span", {}, element("bdi", {}, name), ...part, one.token === now ? " ✓" : ""),
       element("span", { class: "number" }, percent(one.log_prob)),
       element("small", { dir: "auto" }, one.text ?? ""),
     );
-    if (one.token === now) bar.setAttribute("aria-current", "true");
     return element("li", {}, bar);
   }));
 }

@@ -8,7 +8,7 @@
   const POLL = 1000; // milliseconds between looks at a server that is starting
   const STRANGE = "unlike the training text: loops, is empty or is cut";
   const CHOOSE = "Choose an answer, or one of these, to look inside.";
-  const ALTERNATIVES = 5; // of a token
+  const BARS = 5; // of what else may stand at a place
   const BLANK = /^[\p{White_Space}\p{Default_Ignorable_Code_Point}\p{Cc}]*$/u;
   const runs = JSON.parse(byId("served").textContent);
   const tabs = [...document.querySelectorAll("[role=tab]")];
@@ -229,7 +229,7 @@
       if (signal.aborted) return;
       const time = `${Math.round(performance.now() - start)} ms`;
       renew(one.answers, ...answers);
-      reserve(one.answers);
+      one.answers.style.minHeight = `${one.answers.offsetHeight}px`; // what is below stays
       tell(one, [one.note, time].filter(Boolean).join(" · "), false);
       if (one === shown()) look();
     } catch (error) {
@@ -263,11 +263,6 @@
     if (one === shown()) look();
   }
 
-  /** Keeps a place as high as it was, so that what is below stays while somebody types. */
-  function reserve(place) {
-    place.style.minHeight = `${place.offsetHeight}px`;
-  }
-
   // -- the panel
 
   /** Shows the chosen tab of the chosen answer. */
@@ -282,21 +277,22 @@
     for (const tab of tabs) tab.hidden = !one.tabs.includes(tab);
     const open = one.tabs.find((tab) => nameOf(tab) === view.tab) ?? (view.tab && one.tabs[0]);
     view.tab = open ? nameOf(open) : "";
-    view.answer = Math.max(0, Math.min(view.answer, one.texts.length - 1));
     for (const tab of tabs) {
       tab.setAttribute("aria-selected", tab === open);
       tab.tabIndex = tab === (open || one.tabs[0]) ? 0 : -1;
       if (tab !== open) byId(nameOf(tab)).hidden = true;
     }
+    byId("close").hidden = !open;
+    panel.classList.toggle("late", Boolean(open));
+    byId("panel-told").textContent = open ? "It is being computed." : CHOOSE;
+    if (one.card.classList.contains("late")) return; // its answer comes first
+    view.answer = Math.max(0, Math.min(view.answer, one.texts.length - 1));
     for (const each of cards) {
       each.answers.querySelectorAll(".answer").forEach((button, i) => {
         button.setAttribute("aria-pressed", Boolean(open) && each === one && i === view.answer);
       });
     }
-    byId("close").hidden = !open;
-    panel.classList.toggle("late", Boolean(open));
-    byId("panel-told").textContent = open ? "It is being computed." : CHOOSE;
-    if (!open || one.card.classList.contains("late")) return; // its answer comes first
+    if (!open) return;
     if (!one.texts.length) return nothing(one.told.textContent);
     try {
       await SHOW[view.tab](one, text, signal);
@@ -318,8 +314,7 @@
   async function showWords(one, text, signal) {
     const translates = one.run.task === "translation";
     const written = one.texts[view.answer];
-    const { temperature } = view;
-    const asked = { ...fields(one.run), num_best: ALTERNATIVES, temperature };
+    const asked = { ...fields(one.run), num_best: BARS, temperature: view.temperature };
     const texts = translates ? { texts: [text], targets: [written] } : { texts: [written] };
     const [entries] = (await post("next_tokens", { ...asked, ...texts }, signal)).next_tokens;
     const position = view.position < entries.length ? view.position : null;
@@ -337,10 +332,8 @@
     byId("instead").hidden = !entry;
     if (!entry) return;
     byId("instead-title").replaceChildren("Instead of ", tokenMark(entry.token));
-    const choosing = translates
-      ? "Choose a word: what is before it stays, and the rest follows."
-      : "Choose a token: the text ends with it, and goes on from there.";
-    byId("entropy").textContent = `Entropy: ${entry.entropy.toFixed(2)} nats. ${choosing}`;
+    byId("entropy").textContent =
+      `Entropy: ${entry.entropy.toFixed(2)} nats. Choose one: what is before it stays, and the rest follows.`;
     drawBars(byId("bars"), found, entry.token, ({ prefix }) => {
       go({ answer: 0 }, translates ? { prefix } : { text: prefix });
     });
@@ -353,22 +346,20 @@
     if (signal.aborted) return;
     byId("beam").hidden = false;
     const steps = readBeam(found);
-    const told = (node) => (byId("node").textContent = nodeSentence(node));
-    const tree = drawBeam(byId("tree"), steps, told);
+    const tree = drawBeam(byId("tree"), steps, (told) => (byId("node").textContent = told));
     explain = async () => {
       const why = byId("why").value;
       const target = { texts: [text], targets: [why], num_best: 1 };
-      let told = ["", []];
-      if (!why.startsWith(prefix)) told[0] = BLANK.test(why) ? "" : `It does not begin with “${prefix}”.`;
-      else if (!BLANK.test(why)) {
-        told = await post("next_tokens", { ...fields(one.run), ...target }, signal).then(
-          ({ next_tokens: [entries] }) => whyNot(steps, found.beam_size, entries),
-          (error) => [reasonOf(error), []],
-        );
-      }
+      const asks = !BLANK.test(why) && why.startsWith(prefix);
+      const [sentence, path] = asks
+        ? await post("next_tokens", { ...fields(one.run), ...target }, signal).then(
+            ({ next_tokens: [entries] }) => whyNot(steps, found.beam_size, why, entries),
+            (error) => [reasonOf(error), []],
+          )
+        : [BLANK.test(why) ? "" : `It does not begin with “${prefix}”.`, []];
       if (signal.aborted || why !== byId("why").value) return;
-      byId("because").textContent = told[0];
-      tree.mark(told[1]);
+      byId("because").textContent = sentence;
+      tree.mark(path);
     };
     await explain();
   }
