@@ -70,6 +70,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 	$(PYTHON) -m venv .venv
 	$(PIP) $$(grep '^uv==' requirements.lock)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.lock || $(PIP) -r requirements.lock
+	$(BIN)/python -c "import site; print('$(CURDIR)', file=open(site.getsitepackages()[0] + '/repository.pth', 'w'))"
 	touch $@
 
 # Trained models in runs/ stay.

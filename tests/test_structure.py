@@ -10,8 +10,8 @@ from places import ROOT
 from tools import structure, words
 
 MODULES = structure.read_all()
-# Limits that an issue lets this commit raise, and by how much: what readers of the README lacked.
-RAISED: dict[str, float] = {"MAX_TOTAL": 5, "MAX_DOCS": 430, "data": 3, "bridges": 2}
+# Limits that an issue lets this commit raise, and by how much: the time left with a time limit.
+RAISED: dict[str, float] = {"MAX_TOTAL": 5, "MAX_DOCS": 20, "training": 5}
 
 
 def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Module]:

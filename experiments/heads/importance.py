@@ -141,11 +141,11 @@ def print_ranking(ranking: Ranking, name: str) -> None:
     if ranking.bleu is not None:
         scores += f", greedy BLEU {ranking.bleu:.2f} of the first {ranking.decoded} sentences"
     texts = f"{name}, {ranking.tokens:,} {ranking.unit}"
-    names = ["attention", "layer", "head", "importance", "estimate", "loss", "accuracy"]
+    names = ["attention", "layer", "head", "importance", "estimate", "Δ loss", "Δ accuracy"]
     by_loss = {"importance": ranking.by_importance, "estimate": ranking.by_estimate}
     correlations = [(name, "loss", number) for name, number in by_loss.items()]
     if ranking.bleu is not None:
-        names.append("BLEU")
+        names.append("Δ BLEU")
         correlations.append(("importance", "BLEU", ranking.bleu_by_importance))
     rows = [
         [

@@ -23,7 +23,7 @@ from transformer.runs.workdir import load_config
 from transformer.tasks import REGISTRY
 from ..attention.draw import SIDES, live_example
 from .schema import decode_pictures
-from .serve import shown_tags
+from .serve import example_of, shown_tags
 
 # Batch size. On a CPU, it more than halves the time per text, and larger batches do not help.
 ROWS = 8
@@ -247,6 +247,7 @@ class Served:
             "task": self.run.config.task,
             "inputs": self._inputs,
             "steps": list(self.run.trained.steps),
+            "example": example_of(self.run.folder),
             "languages": languages_of(load_config(self.run.folder).data),
             "operations": list(self.routes),
             "max_best": self._first.max_best,

@@ -141,3 +141,7 @@ def test_the_time_left_counts_evaluations(clock, said):
         clock.now += 1
         lines.step(31)  # 51 seconds for 11 steps; 69 are left
         assert said[-1] == "step 31/100  0:05:20 left"
+    with Progress(100, 0, "tokens", limit=60) as lines:
+        clock.now += 40
+        lines.step(1)
+    assert said[-1] == "step 1/100  0:00:20 left"

@@ -178,9 +178,8 @@ class TokenPredictor(Predictor):
                     raise not_finite(i + 1, "score")
         return results
 
-    def _candidates(self, log_probs: Iterable[float], tokens: Ids) -> list[Candidate]:
-        pairs = zip(self.pieces(tokens), log_probs, strict=True)
-        return [Candidate(piece, float(log_prob)) for piece, log_prob in pairs]
+    def _candidates(self, log_probs: Float[np.ndarray, "K"], tokens: Ids) -> list[Candidate]:
+        return list(map(Candidate, self.pieces(tokens), log_probs.tolist()))
 
     @functools.cached_property
     def _distribution(self) -> Callable:
@@ -194,10 +193,11 @@ class TokenPredictor(Predictor):
         def distribution(variables, batch, temperature, count):
             logits = self.model.apply(variables, *self.inputs(batch))
             log_probs = jax.nn.log_softmax(logits / temperature)
-            own = jnp.take_along_axis(log_probs, labels_of(batch)[0][..., None], axis=-1)
+            labels = labels_of(batch)[0][..., None]
             entropy = jax.scipy.special.entr(jnp.exp(log_probs)).sum(axis=-1)
             possible = log_probs.at[..., jnp.array(NEVER_WRITTEN)].set(-jnp.inf)
-            return own[..., 0], entropy, *jax.lax.top_k(possible, count)
+            of_labels = jnp.take_along_axis(log_probs, labels, axis=-1)[..., 0]
+            return of_labels, entropy, *jax.lax.top_k(possible, count)
 
         return distribution
 

@@ -39,7 +39,7 @@ class PrefixReader:
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
-        numbers = set(range(tokenizer.vocab_size)) - {*NEVER_WRITTEN, EOS_ID}
+        numbers = sorted({*range(tokenizer.vocab_size)} - {*NEVER_WRITTEN, EOS_ID})
         texts = list(zip(numbers, tokenizer.pieces(numbers), strict=True))
         self._texts = [sorted((_bytes(piece, fold), i) for i, piece in texts) for fold in (0, 1)]
 
@@ -59,12 +59,12 @@ class PrefixReader:
         moves = np.full((end + 1, self._tokenizer.vocab_size), -1, np.int16)
         moves[end, [EOS_ID] if prefix.is_whole else slice(None)] = end
         for state in range(end - 1, len(fixed) - 1, -1):  # backwards, to avoid dead ends
-            left = rest[state - len(fixed) :]
-            for length in range(1, len(left) + 1):
-                above = left[:length] + (b"\xff" if length == len(left) else b"\0")
-                found = slice(*(bisect.bisect(texts, (x, -1)) for x in (left[:length], above)))
+            tail = rest[state - len(fixed) :]
+            for length in range(1, len(tail) + 1):
+                above = tail[:length] + (b"\xff" if length == len(tail) else b"\0")
+                span = slice(*(bisect.bisect(texts, (x, -1)) for x in (tail[:length], above)))
                 if (moves[state + length] >= 0).any():
-                    moves[state, [token for _, token in texts[found]]] = state + length
+                    moves[state, [token for _, token in texts[span]]] = state + length
         moves[range(len(fixed)), fixed] = range(1, len(fixed) + 1)
         if UNK_ID in fixed or not (moves[len(fixed)] >= 0).any():
             unknown = [c for c in prefix.text if UNK_ID in self._tokenizer.encode([c])[0]]
@@ -80,8 +80,8 @@ class PrefixReader:
         text, normal = prefix.text, self._tokenizer.normalize(prefix.text)
         start = 0 if prefix.ignore_case else max(0, normal.rfind(SPACE))
         fixed, last = [*prefix.tokens, *self._encode(normal[:start])], normal[start:]
-        pieces = self._tokenizer.pieces(ids := self._encode(last)) if len(last) > MAX_OPEN else []
-        while "".join(pieces) == last and len(last) > MAX_OPEN:
+        pieces = self._tokenizer.pieces(ids := self._encode(last))
+        while "".join(pieces) == last and len(last) > MAX_OPEN and not prefix.ignore_case:
             fixed.append(ids.pop(0))
             last = last.removeprefix(pieces.pop(0))
         return fixed, last + SPACE * bool(normal and text[-1:].isspace())

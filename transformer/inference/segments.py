@@ -136,12 +136,13 @@ class Segmenter:
         Args:
           language: the target language code.
         """
-        left = split_sentences(prefix, language)
+        rest = split_sentences(prefix, language)
         for number, segment in enumerate(segments, 1):
             count = len(split_sentences(segment, self.language, self.measured.get("words", {})))
-            mine, left = (left, []) if number == len(segments) else (left[:count], left[count:])
-            text = "".join(mine)
-            yield Prefix(text.rstrip() if left else text, is_whole=bool(left))
+            part, rest = (rest, []) if number == len(segments) else (rest[:count], rest[count:])
+            text = "".join(part)
+            is_whole = bool(rest) or (number < len(segments) and text[-1:].isspace())
+            yield Prefix(text.rstrip() if is_whole else text, is_whole)
 
     def _length(self, tag: str, text: str) -> int:
         """Returns the number of tokens of a text, including its tag and end-of-sentence."""

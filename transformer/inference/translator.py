@@ -212,7 +212,7 @@ class Translator(TokenPredictor):
         temperature: float = 1.0,
     ) -> list[list[NextToken]]:
         """Returns the distribution of each token of each target and of its end; see `NextToken`."""
-        encoded = self._encode_pairs(sources, targets, 1)
+        encoded = self._encode_as_written(variables, sources, targets)
         lengths = [len(ids) + 1 for ids in encoded[1]]
         return self._next_tokens(variables, self.batches(*encoded), lengths, count, temperature)
 
@@ -232,7 +232,7 @@ class Translator(TokenPredictor):
         Args:
           position: zero-based index of a token of the target, or of the end after the last one.
         """
-        encoded = self._encode_pairs([source], [target], 1)
+        encoded = self._encode_as_written(variables, [source], [target])
         [before] = encoded[1]
         if not 0 <= position <= len(before):
             raise UserError(
@@ -249,11 +249,12 @@ class Translator(TokenPredictor):
         settings = 1, [1] * count, static_rows(count, MAX_ROWS), None, prefixes
         for rows, hypotheses in self._decode(search, variables, [source] * count, *settings):
             for row, i in enumerate(rows):
-                [best] = self._read(hypotheses[row], source, 1) or [BLANK]
+                if not (best := self._read(hypotheses[row], source, 1)):
+                    raise too_long(Prefix(target))
                 written = hypotheses[row].tokens[0].tolist()
                 word, prefix = self._word_at(written, position, source)
                 [candidate] = self._candidates(log_probs[i : i + 1], tokens[i : i + 1])
-                results[i] = Alternative(*candidate, word, prefix, best.text, best.score)
+                results[i] = Alternative(*candidate, word, prefix, *best[0][:2])
         return results
 
     def beam(
@@ -264,7 +265,7 @@ class Translator(TokenPredictor):
         decode, size = self.decode, beam_size or self.decode.beam_size
         [(_, trace)] = self._decode(search, variables, [source], size, [1], 1, None, [prefix])
         for length, (_, continuations) in enumerate(trace, 1):
-            kept, branches = 0, []
+            slots, branches = 0, []
             penalty = float(PENALTIES[decode.length_penalty](jnp.float32(length), decode.alpha))
             options = zip(*(x[0].tolist() for x in jax.device_get(continuations)), strict=True)
             for rank, (log_prob, parent, token) in enumerate(options):
@@ -273,7 +274,7 @@ class Translator(TokenPredictor):
                 if token == EOS_ID:
                     fate = "finished" if rank < size else "pruned"
                 else:
-                    fate, kept = ("kept", kept + 1) if kept < size else ("pruned", kept)
+                    fate, slots = ("kept", slots + 1) if slots < size else ("pruned", slots)
                 [name] = self.pieces([token])
                 branches.append(Branch(parent, name, log_prob, log_prob / penalty, fate))
             steps.append(branches)
@@ -317,15 +318,10 @@ class Translator(TokenPredictor):
 
     def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
         """Returns the attention for a source and a target, which defaults to the translation."""
-        if self.decode.transfer_case:
-            line, beam = source, self.decode.beam_size
-            source = read_case(canonicalize(line), self.source_tokenizer.words)
-            if target is not None and source != line:
-                # Recovers the model's output before it was converted to the case of the line.
-                [best] = self.translate(variables, [source], num_best=beam, rows=1)
-                texts = [each.text for each in reversed(best)]
-                as_written = {self._write(text, line, {})[0]: text for text in texts}
-                target = as_written.get(target, target)
+        if target is not None:
+            source, target = self._without_case(variables, source, target)
+        elif self.decode.transfer_case:
+            source = read_case(canonicalize(source), self.source_tokenizer.words)
         if target is None:
             # Uses a batch size that a server has already compiled.
             [[best]] = self.translate(variables, [source], num_best=1, rows=1)
@@ -451,6 +447,23 @@ class Translator(TokenPredictor):
         """Returns translations of a line, with the line's case restored; see `read_hypotheses`."""
         write = functools.partial(self._write, line=line, strings=self._read_line(line)[1])
         return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write)
+
+    def _encode_as_written(
+        self, variables: Variables, sources: Sequence[str], targets: Sequence[str]
+    ) -> tuple[list[Any], list[Any]]:
+        """Encodes pairs as `translate` read and wrote them."""
+        pairs = zip(sources, targets, strict=True)
+        read, written = zip(*(self._without_case(variables, *pair) for pair in pairs), strict=True)
+        return self._encode_pairs(read, written, 1)
+
+    def _without_case(self, variables: Variables, line: str, target: str) -> tuple[str, str]:
+        """Returns a pair before the case of the line was transferred to the translation."""
+        source = read_case(canonicalize(line), self.source_tokenizer.words)
+        if not self.decode.transfer_case or source == line:
+            return line, target
+        [best] = self.translate(variables, [source], num_best=self.decode.beam_size, rows=1)
+        texts = [each.text for each in reversed(best)]
+        return source, {self._write(text, line, {})[0]: text for text in texts}.get(target, target)
 
     def _word_at(self, ids: list[int], position: int, line: str) -> tuple[str, str]:
         """Returns the word in which a token stands, and the text up to the end of the word."""

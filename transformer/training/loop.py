@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -148,7 +149,8 @@ class Trainer:
         """Trains until the runs end or a signal arrives; returns whether training was completed."""
         lead = self.runs[0]
         self._since = time.monotonic()  # start of the time that `_spend` has not counted yet
-        with Progress(lead.total_steps, step, lead.task.unit) as self._progress:
+        limit = (lead.config.train.minutes or math.inf) * 60 - lead.progress.seconds
+        with Progress(lead.total_steps, step, lead.task.unit, limit) as self._progress:
             try:
                 if not step and self.on_start:
                     start = functools.partial(self.on_start, self.placement.whole(state.params))

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import logging
+import math
 import re
 import statistics
 import sys
@@ -60,9 +61,10 @@ class Progress:
       total: total number of steps of the run.
       start: number of steps that were completed earlier.
       unit: the unit of the throughput; see `Task.unit`.
+      limit: number of seconds after which the run ends at the latest.
     """
 
-    def __init__(self, total: int, start: int, unit: str):
+    def __init__(self, total: int, start: int, unit: str, limit: float = math.inf):
         self._unit, self._total = unit, total
         # The bar prints log messages on the terminal, and so would keep them out of a log file.
         self._terminal = sys.stderr.isatty() and sys.stdout.isatty()
@@ -77,6 +79,7 @@ class Progress:
         self._task = self._bar.add_task("train", total=total, completed=start, text="")
         self._first = self._step = start
         self._begin = self._shown = self._since = time.monotonic()
+        self._end = self._begin + limit
         self._parts: tuple[str, ...] = ()  # metrics of the last log interval, most important first
         self._busy = ""
         self._compiled = False
@@ -138,7 +141,7 @@ class Progress:
         self._shown = now
         if self._step > self._first:
             each = (now - self._begin) / (self._step - self._first)
-            seconds = round(each * (self._total - self._step))
+            seconds = round(max(0, min(each * (self._total - self._step), self._end - now)))
             parts = *parts, f"{datetime.timedelta(seconds=seconds)} left"
         shown = "".join(f"  {part}" for part in parts)
         if self._terminal:

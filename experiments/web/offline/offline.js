@@ -36,14 +36,15 @@ class OfflineTranslator {
     const parts = this.lines(text, tag);
     const isLayout = (part) => SPACE_ONLY.test(part) && part !== text;
     const last = parts.findLastIndex((part) => !isLayout(part));
-    const left = splitSentences(prefix, this.rules); // dealt to the segments
+    const left = splitSentences(prefix, this.rules.target); // dealt to the segments
     const found = [];
     for (const [i, part] of parts.entries()) {
       const { length } = i < last ? splitSentences(part, this.rules) : left;
       const begin = isLayout(part) ? "" : left.splice(0, length).join("");
-      const whole = left.length ? { text: begin.trimEnd(), isWhole: true } : { text: begin };
+      const isWhole = left.length > 0 || (i < last && /\s$/.test(begin));
+      const start = { text: isWhole ? begin.trimEnd() : begin, isWhole };
       const layout = [{ text: part, score: 0, degenerate: 0 }];
-      found.push(isLayout(part) ? layout : await this.translateSegment(tag + part, whole, signal));
+      found.push(isLayout(part) ? layout : await this.translateSegment(tag + part, start, signal));
     }
     return join(found, most || this.spec.decode.beamSize, this.rules);
   }
@@ -105,14 +106,13 @@ class OfflineTranslator {
     const most = Math.floor(maxRatio * ids.length + maxExtra);
     const longest = Math.max(1, Math.min(most, this.maxLength));
     let since = performance.now();
-    Object.assign(rule, { longest, moves }, options);
-    const done = await search(this.model, ids, rule, async () => {
+    const all = await search(this.model, ids, { ...rule, longest, moves, ...options }, async () => {
       if (performance.now() - since < TURN) return;
       await new Promise((resolve) => setTimeout(resolve));
       signal.throwIfAborted();
       since = performance.now();
     });
-    if (done.length) return done;
+    if (all.length) return all;
     const problem = "has more tokens than a translation of this text may have: shorten it, or";
     throw new Error(`prefix ${quote(prefix.text)} ${problem} raise config.decode.max_ratio`);
   }

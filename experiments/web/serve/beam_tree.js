@@ -3,10 +3,13 @@
 
 const [ROW, BOX, BETWEEN, LONGEST] = [30, 22, 34, 14]; // pixels; and characters of a name
 
-/** Nodes by step: each with its parent, rank, the tokens so far, and a row where no lines cross. */
-function readBeam({ steps }) {
+/**
+ * The search as {steps, won}: nodes by step, each with its parent, rank, the tokens so far and a row
+ * where no lines cross; and the one that won, whose text the first answer is.
+ */
+function readBeam(found, answer) {
   let kept = [{ tokens: [], row: 0 }];
-  return steps.map((step, t) => {
+  const steps = found.steps.map((step, t) => {
     const nodes = step.map((each, rank) => {
       const parent = kept[each.parent];
       return { ...each, parent, rank, step: t, tokens: [...parent.tokens, each.token] };
@@ -17,14 +20,11 @@ function readBeam({ steps }) {
     kept = nodes.filter(({ fate }) => fate === "kept");
     return nodes;
   });
-}
-
-/** The hypothesis that wins: of those that are finished, or else of those that are left. */
-function winner(steps) {
-  const done = steps.flat().filter(({ fate }) => fate === "finished");
-  const left = steps.at(-1).filter(({ fate }) => fate === "kept");
-  const best = (nodes) => nodes.reduce((a, b) => (b.score > a.score ? b : a), nodes[0]);
-  return best(done) ?? best(left);
+  const done = steps.flat().filter(({ fate }) => fate === "finished").sort((a, b) => b.score - a.score);
+  const same = done.find(({ tokens }) => joinTokens(tokens) === answer);
+  // An empty translation comes last; without any, the first is what is left.
+  const won = same ?? done.find(({ step }) => step) ?? done[0] ?? steps.at(-1)[0];
+  return { steps, won, size: found.beam_size };
 }
 
 function pathOf(node) {
@@ -46,14 +46,13 @@ function drawn(tag, attributes, ...children) {
 }
 
 /** Draws the tree; tell(sentence) is called for the one that is pointed at. Returns {mark(nodes)}. */
-function drawBeam(place, steps, tell) {
+function drawBeam(place, { steps, won }, tell) {
   const name = ({ token }) => {
     const all = [...visible(token)];
     return all.length > LONGEST ? `${all.slice(0, LONGEST - 1).join("")}…` : all.join("");
   };
   const room = (text) => [...text].reduce((sum, c) => sum + (c > "\u2e7f" ? 15 : 8.8), 20);
   const [lines, boxes, heads] = [[], [], []];
-  const won = winner(steps);
   const best = new Set(pathOf(won));
   let pinned = null;
   let x = 14;
@@ -132,15 +131,14 @@ function drawBeam(place, steps, tell) {
  * Why a text is not the translation that was found: [a sentence, the nodes that it went through].
  * entries: its tokens and their log-probabilities, as `next_tokens` tells them.
  */
-function whyNot(steps, size, text, entries) {
-  const best = winner(steps);
+function whyNot({ steps, won, size }, text, entries) {
   const ended = (node) => {
-    const lost = `was finished with score ${signed(node.score)} and lost against ${signed(best.score)}`;
-    const won = `is the one that won, with score ${signed(best.score)}`;
-    return [`It ${node === best ? won : lost}.`, pathOf(node)];
+    const score = signed(node.score);
+    const lost = `was finished with score ${score} and lost against ${signed(won.score)}`;
+    return [`It ${node === won ? `is the one that won, with score ${score}` : lost}.`, pathOf(node)];
   };
   // The search may have written it in other tokens than the tokenizer does.
-  const same = [best, ...steps.flat()].find(({ fate, tokens }) =>
+  const same = [won, ...steps.flat()].find(({ fate, tokens }) =>
     fate === "finished" && joinTokens(tokens) === text.trim());
   if (same) return ended(same);
   let [node, total] = [undefined, 0];

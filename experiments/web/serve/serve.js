@@ -345,15 +345,15 @@
     const found = await post("beam", asked, signal);
     if (signal.aborted) return;
     byId("beam").hidden = false;
-    const steps = readBeam(found);
-    const tree = drawBeam(byId("tree"), steps, (told) => (byId("node").textContent = told));
+    const search = readBeam(found, one.texts[0]);
+    const tree = drawBeam(byId("tree"), search, (told) => (byId("node").textContent = told));
     explain = async () => {
       const why = byId("why").value;
       const target = { texts: [text], targets: [why], num_best: 1 };
       const asks = !BLANK.test(why) && why.startsWith(prefix);
       const [sentence, path] = asks
         ? await post("next_tokens", { ...fields(one.run), ...target }, signal).then(
-            ({ next_tokens: [entries] }) => whyNot(steps, found.beam_size, why, entries),
+            ({ next_tokens: [entries] }) => whyNot(search, why, entries),
             (error) => [reasonOf(error), []],
           )
         : [BLANK.test(why) ? "" : `It does not begin with “${prefix}”.`, []];
