@@ -65,7 +65,8 @@ function drawTokens(place, entries, position, open) {
         tabindex: i === (position ?? 0) ? 0 : -1,
         style: `--probable: ${100 * Math.exp(logProb)}%`, on: { click: () => open(i) },
       },
-      element("bdi", {}, isEnd ? token : bare(token)), element("small", {}, told),
+      element("span", isEnd ? { dir: "ltr" } : {}, isEnd ? token : bare(token)),
+      element("small", {}, told),
     );
   }));
 }

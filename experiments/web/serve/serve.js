@@ -389,7 +389,7 @@
     try {
       history[isNew ? "pushState" : "replaceState"](null, "", `#${parts}`);
     } catch {
-      // A browser takes only so many in a while.
+      // A browser limits how many.
     }
   }
 

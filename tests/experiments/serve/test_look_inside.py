@@ -23,10 +23,6 @@ def site(loaded):
         yield running
 
 
-def tab(page, name):
-    return page.get_by_role("tab", name=name)
-
-
 def type_text(page, text=TEXT):
     page.fill("#text", text)
     page.wait_for_timeout(250)  # the pause before the runs are asked
@@ -55,7 +51,9 @@ def test_another_word_is_chosen_and_the_history_goes_back_and_forward(chromium, 
         found = run.alternatives(TEXT, own, 1)
         texts = page.locator("#bars small").all_inner_texts()
         assert texts == [each.text for each in found]
-        other = next(i for i, each in enumerate(found) if each.word and each.token != entries[1].token)
+        other = next(
+            i for i, each in enumerate(found) if each.word and each.token != entries[1].token
+        )
         page.locator("#bars li").nth(other).locator("button").click()
         assert page.input_value("#prefix") == found[other].prefix
         [changed] = run.translate([TEXT], prefix=[found[other].prefix])
@@ -80,7 +78,7 @@ def test_the_tree_is_the_search_and_says_why_a_text_lost(chromium, site, loaded)
     run = loaded["translation"]
     with opened(chromium, site, viewport=PHONE) as page:
         type_text(page)
-        tab(page, "Next words").click()
+        page.get_by_role("tab", name="Next words").click()
         page.keyboard.press("ArrowRight")
         page.wait_for_selector("#tree svg")
         steps = run.beam(TEXT)
@@ -101,7 +99,7 @@ def test_each_run_has_the_tabs_of_what_it_can_do(chromium, site, loaded):
         page.wait_for_selector("#chart canvas")
         assert [each.inner_text() for each in page.get_by_role("tab").all()] == ["Heads"]
         best(page, "language_model").click()
-        tab(page, "Next words").click()
+        page.get_by_role("tab", name="Next words").click()
         page.locator("#pieces button").nth(2).click()
         page.locator("#bars button").nth(1).click()
         wait_for(page, "() => document.getElementById('text').value.split(' ').length === 3")
