@@ -50,11 +50,8 @@ def build_figure(steps: Sequence[Sequence[Branch]]) -> Any:
             weight, text = "bold" if strong else "normal", f"{each.token} {each.log_prob:.1f}"
             axes.text(step - 0.06, rank, text, size=7, va="center", color=colour, weight=weight)
         before = [rank for rank, each in enumerate(branches) if each.fate == "kept"]
-    axes.set(
-        xlim=(-0.5, len(steps) - 0.3), ylim=(rows - 0.5, -1), yticks=[], xticks=range(len(steps))
-    )
-    axes.set_xticklabels(range(1, len(steps) + 1))
-    axes.xaxis.tick_top()
+    axes.set(xlim=(-0.5, len(steps)), ylim=(rows + 0.5, -1), yticks=[], xlabel="step")
+    axes.set_xticks(range(len(steps)), labels=map(str, range(1, len(steps) + 1)))
     axes.spines[:].set_visible(False)
     for fate, colour in COLOURS.items():
         axes.plot([], [], color=colour, label=fate)

@@ -185,11 +185,11 @@ class LoadedRun(Run):
         self._check_task("next_tokens")
         texts = _list_of_texts(texts)
         targets = self._targets("next_tokens", texts, targets)
-        pairs = [texts]
-        if not isinstance(self.trained.predictor, Generator):
-            pairs = [self._sources(texts, source_tag), targets]
-        options = _count_and_temperature(num_best, temperature)
-        return self.trained.predictor.next_tokens(self.trained.variables, *pairs, *options)
+        model, options = self.trained.predictor, _count_and_temperature(num_best, temperature)
+        if isinstance(model, Generator):
+            return model.next_tokens(self.trained.variables, texts, *options)
+        sources = self._sources(texts, source_tag)
+        return model.next_tokens(self.trained.variables, sources, targets, *options)
 
     def alternatives(
         self,
