@@ -20,8 +20,8 @@ ROOMS = {
         2_631,
     ),
     "tasks": Room("transformer/tasks", 1_900, 2_374),
-    "inference": Room("transformer/inference transformer/decoding", 2_700, 3_100),
-    "operations": Room("transformer/operations.py", 700, 275),
+    "inference": Room("transformer/inference transformer/decoding", 2_700, 3_160),
+    "operations": Room("transformer/operations.py", 700, 286),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
@@ -39,7 +39,7 @@ ROOMS = {
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/display",
         3_400,
-        3_164,
+        3_166,
     ),
     "services": Room(
         "experiments/modes experiments/serve experiments/benchmark",

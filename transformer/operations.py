@@ -272,4 +272,15 @@ class Classify(Operation):
         return [best[:count] for best in self.predictor.predict(self.variables, items, first)]
 
 
+def list_of_texts(texts: Iterable[Any]) -> list[str]:
+    """Returns the texts as a list, after checking that all of them are strings."""
+    if isinstance(texts, str):
+        raise UserError(f"{texts[:40]!r} is a single text: give a list of texts")
+    texts = list(texts)  # an iterator, such as a file, can be read only once
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise UserError(f"text {number} is {text!r}, of type {type(text).__name__}: give a str")
+    return texts
+
+
 OPERATIONS = {each.name: each for each in (Translate, Caption, Score, Generate, Classify)}

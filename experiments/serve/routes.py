@@ -9,13 +9,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from transformer.data.corpora import Tagger, languages_of
+from transformer.data.corpora import languages_of
 from transformer.data.pictures.patches import SeenPicture, read_picture
 from transformer.errors import UserError
 from transformer.inference.base import static_length, static_lengths
-from transformer.inference.generator import Generator
 from transformer.inference.pictures import PictureClassifier
-from transformer.inference.translator import Translator
 from transformer.model.build import has_cross_attention, has_heads
 from transformer.operations import Operation, Plan, Program, Request
 from transformer.runs.loaded import LoadedRun
@@ -37,7 +35,7 @@ RESULTS = {  # operation of the server -> key of its results in a response
     "classify": "classes",
 }
 
-ASKED = {"next_tokens": "next_tokens", "alternatives": "alternatives", "beam": "steps"}
+ASKED = "next_tokens", "alternatives", "beam"  # methods of a run
 
 Fields = Mapping[str, Any]  # non-null fields of a request
 
@@ -162,9 +160,9 @@ class Ask:
         """Plans a request; the only item is a function that calls the method."""
         arguments = {name: value for name, value in fields.items() if name != "run"}
         call = partial(getattr(self.run, self.name), **arguments)
-        key = ASKED[self.name]
-        beam = {"beam_size": self.run.config.decode.beam_size} if self.name == "beam" else {}
-        return RequestPlan([None], [call], lambda results: {key: _plain(results[0]), **beam})
+        size = self.run.config.decode.beam_size
+        key, more = ("steps", {"beam_size": size}) if self.name == "beam" else (self.name, {})
+        return RequestPlan([None], [call], lambda results: {key: _plain(results[0]), **more})
 
     def compute(self, group: None, items: list[Callable[[], Any]]) -> list[Any]:
         """Returns the result of each item."""
@@ -178,13 +176,12 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
-class Explain:
+class Explain(Ask):
     """A route for the attention of all heads over a text, or over an image and a question."""
 
-    name, max_batch = "attention", 1
-
     def __init__(self, run: LoadedRun, max_length: int):
-        self.run, self.max_length = run, max_length
+        super().__init__(run, "attention")
+        self.max_length = max_length
         self.predictor, self.variables = run.trained.predictor, run.trained.variables
 
     def programs(self) -> Iterator[Program]:
@@ -202,13 +199,6 @@ class Explain:
             unread = self.predictor.unread(f"picture\t{text}")
             explain = partial(self.predictor.attention_of, self.variables, item, unread)
         else:
-            tagged = Tagger(self.run.config.data, tag)(text, "text")
-            if target is not None and not isinstance(self.predictor, Translator):
-                raise UserError("target is for translators: leave it out")
-            if isinstance(self.predictor, Generator):
-                self.predictor.read(tagged, "text")
-            elif self.predictor.is_blank(tagged):
-                raise UserError("text is blank: give the text whose attention to show")
             if "picture" in fields:
                 raise UserError("picture is for models of pictures: leave it out")
             explain = partial(self.run.attention, text, target, tag)
@@ -238,7 +228,7 @@ class Served:
         self._first = next(iter(self.routes.values()))
         self.routes |= {name: Ask(run, name) for name in ASKED if name in methods}
         if has_heads(run.config.model) or has_cross_attention(run.config.model):
-            self.routes[Explain.name] = Explain(run, operations[0].max_length)
+            self.routes["attention"] = Explain(run, operations[0].max_length)
 
     def describe(self) -> dict[str, Any]:
         """Returns the run's description for `GET /api/runs`."""

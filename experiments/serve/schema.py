@@ -60,11 +60,8 @@ class Distribution(Tagged):  # requests for the most probable tokens
     temperature: float | None = Field(None, description="divides the logits; by default 1")
 
 
-class NextTokensRequest(Distribution):
-    texts: list[Text] = Field(max_length=TEXTS)
-    targets: list[str] | None = Field(
-        None, max_length=TEXTS, description="translations of the texts, for a translator"
-    )
+class NextTokensRequest(Distribution, ScoreRequest):
+    pass
 
 
 class AlternativesRequest(Distribution):

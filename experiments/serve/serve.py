@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 HOST, PORT = "127.0.0.1", 8000
 LOCAL = "localhost", "127.0.0.1", "[::1]"
-EXAMPLES = 10  # number of test texts of which the shortest is shown as an example
 OFFLINE_CHARACTERS = 2_000  # maximum number of characters per text on a page with a model
 
 
@@ -89,10 +88,10 @@ def shown_tags(data: ConfigDict) -> list[str]:
 
 
 def example_of(folder: Path) -> str:
-    """Returns a short source or text of a run's test set, or '' if the run has none."""
+    """Returns the shortest of ten sources or texts of a run's test set, or '' if it has none."""
     if not (path := path_of(folder, "test")).exists():
         return ""
-    lines = map(json.loads, path.read_text("utf-8").splitlines()[:EXAMPLES])
+    lines = map(json.loads, path.read_text("utf-8").splitlines()[:10])
     texts = (line.get("source") or line.get("text") for line in lines)
     return min(filter(None, texts), key=len, default="")
 

@@ -13,6 +13,7 @@ from plain_search import EOS_ID, plain_search
 import transformer
 from transformer.data.tokenizer import NEVER_WRITTEN
 from transformer.errors import UserError
+from transformer.inference.inspection import Inspector
 from transformer.inference.prefixes import Prefix
 from transformer.inference.search import BeamSearch
 
@@ -56,15 +57,15 @@ def begins(run, prefix):
     return allows
 
 
-def searched(run, line, prefix, beam_size, **decode):
+def searched(run, line, prefix, **decode):
     """The beam of the run with other keys of `decode`, as `plain_search` has it."""
     model = copy.copy(run.trained.predictor)
     model.decode = run.config.decode.copy_and_resolve_references()
     model.decode.update(decode)
-    model.__dict__["_search"] = BeamSearch(model.model, model.decode)
+    model.__dict__["search"] = BeamSearch(model.model, model.decode)
     ids = {piece: i for i, piece in enumerate(model.pieces(range(2000)))}
     live, steps = [()], []
-    for step in model.beam(run.trained.variables, line, Prefix(prefix), beam_size):
+    for step in Inspector(model, run.trained.variables).beam(line, Prefix(prefix)):
         paths = [(*live[each.parent], ids[each.token]) for each in step]
         steps.append([(path, *each[2:]) for path, each in zip(paths, step, strict=True)])
         live = [path for path, each in zip(paths, step, strict=True) if each.fate == "kept"]
@@ -83,14 +84,14 @@ def same(steps, expected):
 @pytest.mark.parametrize("penalty", ["gnmt", "average", "none"])
 @pytest.mark.parametrize("beam_size", range(1, 7))
 def test_each_step_of_a_beam_is_that_of_a_plain_search(beam_size, penalty, run, log_probs):
-    decode = {"length_penalty": penalty, "alpha": 1.0}
+    decode = {"length_penalty": penalty, "alpha": 1.0, "beam_size": beam_size}
     for line, prefix in zip(LINES, ("", "Die"), strict=True):
         after = functools.partial(log_probs, line)
         limit = run.trained.predictor._max_target_length(
             len(run.trained.predictor.source_tokenizer.encode([line])[0]) + 1
         )
         expected = plain_search(after, begins(run, prefix), limit, beam_size, penalty, 1.0)
-        same(searched(run, line, prefix, beam_size, **decode), expected)
+        same(searched(run, line, prefix, **decode), expected)
 
 
 def test_a_translation_as_its_own_prefix_has_the_same_score_at_every_cut(run):
@@ -168,8 +169,8 @@ def test_a_cut_within_a_word_has_the_score_of_its_best_segmentation(run, log_pro
     draw, model = random.Random(3), run.trained.predictor
     for text in draw.choices(["Brief", "Lehrer", "Schwimmbad", "Vogel", "Kollegin"], k=3):
         cut = text[: draw.randrange(1, len(text))]
-        steps = model.beam(run.trained.variables, LINES[1], Prefix(cut), 12)
-        best = max(x.score for step in steps for x in step if x.fate == "finished")
+        steps = searched(run, LINES[1], cut, beam_size=12)
+        best = max(x[2] for step in steps for x in step if x[3] == "finished")
         everything = plain_search(
             functools.partial(log_probs, LINES[1]),
             begins(run, cut),

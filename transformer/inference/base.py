@@ -149,7 +149,7 @@ class TokenPredictor(Predictor):
     def pieces(self, ids: Ids) -> list[str]:
         """Returns tokens that the model predicts as strings."""
 
-    def _next_tokens(
+    def distributions(
         self,
         variables: Variables,
         batches: Iterable[tuple[list[int], Any]],
@@ -165,11 +165,11 @@ class TokenPredictor(Predictor):
         """
         results: list[Any] = [None] * len(lengths)
         for rows, batch in batches:
-            numbers = jax.device_get(self._distribution(variables, batch, temperature, count))
+            numbers = jax.device_get(self.distribution(variables, batch, temperature, count))
             for row, i in enumerate(rows):
                 names = self.pieces(batch.labels[row, : lengths[i]])
                 results[i] = [
-                    NextToken(name, float(log_prob), float(entropy), self._candidates(*best))
+                    NextToken(name, float(log_prob), float(entropy), self.candidates(*best))
                     for name, log_prob, entropy, *best in zip(
                         names, *(x[row] for x in numbers), strict=False
                     )
@@ -178,12 +178,12 @@ class TokenPredictor(Predictor):
                     raise not_finite(i + 1, "score")
         return results
 
-    def _candidates(self, log_probs: Float[np.ndarray, "K"], tokens: Ids) -> list[Candidate]:
+    def candidates(self, log_probs: Float[np.ndarray, "K"], tokens: Ids) -> list[Candidate]:
         return list(map(Candidate, self.pieces(tokens), log_probs.tolist()))
 
     @functools.cached_property
-    def _distribution(self) -> Callable:
-        """A compiled function for `_next_tokens`.
+    def distribution(self) -> Callable:
+        """A compiled function for `distributions`.
 
         It returns the log-probability of each label, the entropy of its distribution, and the
         log-probabilities and ids of the most probable tokens.

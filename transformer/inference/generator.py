@@ -110,7 +110,7 @@ class Generator(TokenPredictor):
         self, variables: Variables, lines: Sequence[str], count: int, temperature: float = 1.0
     ) -> list[list[NextToken]]:
         """Returns the distribution of each scored token of each line; see `score`."""
-        return self._next_tokens(variables, *self._batches(lines, 1), count, temperature)
+        return self.distributions(variables, *self._batches(lines, 1), count, temperature)
 
     def _batches(
         self, lines: Sequence[str], first_line: int

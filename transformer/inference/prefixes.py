@@ -12,7 +12,6 @@ from transformer.data.tokenizer import EOS_ID, NEVER_WRITTEN, UNK_ID, Tokenizer
 from transformer.errors import UserError, shorten
 
 SPACE = "▁"  # stands for a space in pieces
-MAX_OPEN = 24  # maximum characters of a last word; a text without spaces has longer ones
 STATES = 16  # the number of states is a multiple, so that few shapes are compiled
 BYTE = re.compile("<0x([0-9A-F]{2})>")
 
@@ -79,12 +78,8 @@ class PrefixReader:
         """Returns the ids of the words that are fixed, and the normalised last word."""
         text, normal = prefix.text, self._tokenizer.normalize(prefix.text)
         start = 0 if prefix.ignore_case else max(0, normal.rfind(SPACE))
-        fixed, last = [*prefix.tokens, *self._encode(normal[:start])], normal[start:]
-        pieces = self._tokenizer.pieces(ids := self._encode(last))
-        while "".join(pieces) == last and len(last) > MAX_OPEN and not prefix.ignore_case:
-            fixed.append(ids.pop(0))
-            last = last.removeprefix(pieces.pop(0))
-        return fixed, last + SPACE * bool(normal and text[-1:].isspace())
+        last = normal[start:] + SPACE * bool(normal and text[-1:].isspace())
+        return [*prefix.tokens, *self._encode(normal[:start])], last
 
     def _encode(self, normal: str) -> list[int]:
         return self._tokenizer.encode([normal.replace(SPACE, " ")])[0] if normal else []

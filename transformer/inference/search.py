@@ -155,9 +155,7 @@ class BeamSearch(_Decoder):
         """Returns the hypotheses of several runs, which differ in their `stacked` variables."""
         return jax.device_get(self._stacked(shared, stacked, source, limits, beam_size, max_length))
 
-    def _start_search(
-        self, variables, source, limits, beam_size: int, steps: int, moves=None
-    ) -> Search:
+    def _start_search(self, variables, source, limits, beam_size, steps, moves=None) -> Search:
         cache = self._cache(variables, source, beam_size, steps)
         return start_search(cache, limits, self._rule(beam_size), steps, moves)
 

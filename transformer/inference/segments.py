@@ -132,9 +132,6 @@ class Segmenter:
         """Yields how the translation of each segment begins, given how that of the whole begins.
 
         A segment of n sentences gets the next n sentences of the prefix, and the last one the rest.
-
-        Args:
-          language: the target language code.
         """
         rest = split_sentences(prefix, language)
         for number, segment in enumerate(segments, 1):

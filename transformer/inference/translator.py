@@ -3,7 +3,6 @@
 import functools
 import logging
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,21 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.batches import Batch, make_batch
-from transformer.data.characters import UNSPACED, canonicalize
 from transformer.data.pairs import Pair
-from transformer.data.placeholders import read_line, read_pair, write_text
+from transformer.data.placeholders import read_pair
 from transformer.data.tokenizer import EOS_ID, PAD_ID, Ids, Tokenizer
-from transformer.data.words import read_case, write_case
-from transformer.decoding.search import IMPOSSIBLE, PENALTIES
-from transformer.errors import UserError
 from transformer.inference.base import (
-    MAX_NUMBERS,
-    MAX_ROWS,
     Params,
     TokenPredictor,
     TokenTable,
@@ -38,14 +30,12 @@ from transformer.inference.base import (
 )
 from transformer.inference.hypotheses import (
     BLANK,
-    Alternative,
-    Branch,
-    NextToken,
+    Lines,
     Translation,
     not_finite,
     read_hypotheses,
 )
-from transformer.inference.prefixes import SPACE, Prefix, PrefixReader, too_long
+from transformer.inference.prefixes import Prefix, PrefixReader, too_long
 from transformer.inference.search import BeamSearch
 from transformer.model.architecture import Architecture
 from transformer.model.layers import NO_DROPOUT, DropoutRates
@@ -135,14 +125,14 @@ class Translator(TokenPredictor):
           limits: maximum tokens per translation with end-of-sentence; `decode` has limits, too.
           prefixes: how the translations of each line begin; by default, not restricted.
         """
-        results = [[self._copy(line)] for line in lines]
+        results = [[self.lines.copy(line)] for line in lines]
         blank, most = len(lines), num_best or self.decode.num_best
         numbers = numbers or range(1, len(lines) + 1)
-        search = functools.partial(self._search.search, adapts=rows is None)
+        search = functools.partial(self.search.search, adapts=rows is None)
         settings = beam_size, numbers, rows, limits, prefixes
-        for members, hypotheses in self._decode(search, variables, lines, *settings):
+        for members, hypotheses in self.decode_lines(search, variables, lines, *settings):
             for row, i in enumerate(members):
-                results[i] = self._read(hypotheses[row], lines[i], most)
+                results[i] = self.read_best(hypotheses[row], lines[i], most)
                 if not results[i]:
                     if prefixes and any(prefixes[i]):
                         raise too_long(prefixes[i])  # its end comes after the length limit
@@ -156,7 +146,7 @@ class Translator(TokenPredictor):
         """Compiles `translate` for batches of a static shape; see `BeamSearch`."""
         source, limits = self.make_batch([], [], rows, length).source, np.zeros(rows, np.int32)
         settings = self.decode.beam_size, self._max_target_length(length)
-        self._search.search(variables, source, limits, *settings, adapts=False, prepares=True)
+        self.search.search(variables, source, limits, *settings, adapts=False, prepares=True)
 
     def translate_stacked(
         self,
@@ -173,16 +163,16 @@ class Translator(TokenPredictor):
           shared: the variables that all runs share.
         """
         count = len(jax.tree.leaves(variables)[0])
-        results = [[[self._copy(line)] for line in lines] for _ in range(count)]
-        search = functools.partial(self._search.search_stacked, shared or {})
-        for rows, hypotheses in self._decode(
+        results = [[[self.lines.copy(line)] for line in lines] for _ in range(count)]
+        search = functools.partial(self.search.search_stacked, shared or {})
+        for rows, hypotheses in self.decode_lines(
             search, variables, lines, beam_size, range(1, len(lines) + 1), limits=limits
         ):
             for row, i in enumerate(rows):
                 for number, of_run in enumerate(results):
                     best = jax.tree.map(lambda x, at=(number, row): x[at], hypotheses)
                     # An error would stop all runs. The loss shows that this run has diverged.
-                    of_run[i] = self._read(best, lines[i], 1) or [BLANK]
+                    of_run[i] = self.read_best(best, lines[i], 1) or [BLANK]
         return results
 
     def score(
@@ -199,116 +189,12 @@ class Translator(TokenPredictor):
           first_line: number of the first pair, for warnings.
           done: called with the number of pairs completed since the last call.
         """
-        encoded = self._encode_pairs(sources, targets, first_line)
+        encoded = self.encode_texts(sources, targets, first_line)
         lengths = [len(ids) + 1 for ids in encoded[1]]
         return self._log_probs(variables, self.batches(*encoded), lengths, first_line, done)
 
-    def next_tokens(
-        self,
-        variables: Variables,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        count: int,
-        temperature: float = 1.0,
-    ) -> list[list[NextToken]]:
-        """Returns the distribution of each token of each target and of its end; see `NextToken`."""
-        encoded = self._encode_as_written(variables, sources, targets)
-        lengths = [len(ids) + 1 for ids in encoded[1]]
-        return self._next_tokens(variables, self.batches(*encoded), lengths, count, temperature)
-
-    def alternatives(
-        self,
-        variables: Variables,
-        source: str,
-        target: str,
-        position: int,
-        count: int,
-        temperature: float = 1.0,
-    ) -> list[Alternative]:
-        """Returns the most probable tokens at a position of a target, most probable first.
-
-        Each is followed by the greedy translation that begins with the tokens before it.
-
-        Args:
-          position: zero-based index of a token of the target, or of the end after the last one.
-        """
-        encoded = self._encode_as_written(variables, [source], [target])
-        [before] = encoded[1]
-        if not 0 <= position <= len(before):
-            raise UserError(
-                f"position={position} is not between 0 and {len(before)}, the end of the target"
-            )
-        [(_, batch)] = self.batches(*encoded)
-        numbers = self._distribution(variables, batch, temperature, count)
-        _, _, log_probs, tokens = (np.asarray(x[0, position]) for x in numbers)
-        prefixes = [Prefix(tokens=[*before[:position], token]) for token in tokens.tolist()]
-        end = Prefix(is_whole=True, tokens=before[:position])
-        prefixes = [end if prefix.tokens[-1] == EOS_ID else prefix for prefix in prefixes]
-        results: list[Any] = [None] * count
-        search = functools.partial(self._search.search, adapts=False)
-        settings = 1, [1] * count, static_rows(count, MAX_ROWS), None, prefixes
-        for rows, hypotheses in self._decode(search, variables, [source] * count, *settings):
-            for row, i in enumerate(rows):
-                if not (best := self._read(hypotheses[row], source, 1)):
-                    raise too_long(Prefix(target))
-                written = hypotheses[row].tokens[0].tolist()
-                word, prefix = self._word_at(written, position, source)
-                [candidate] = self._candidates(log_probs[i : i + 1], tokens[i : i + 1])
-                results[i] = Alternative(*candidate, word, prefix, *best[0][:2])
-        return results
-
-    def beam(
-        self, variables: Variables, source: str, prefix: Prefix, beam_size: int | None = None
-    ) -> list[list[Branch]]:
-        """Returns the continuations at each step of a search, most probable first; see `Branch`."""
-        search, steps = self._search.trace, []
-        decode, size = self.decode, beam_size or self.decode.beam_size
-        [(_, trace)] = self._decode(search, variables, [source], size, [1], 1, None, [prefix])
-        for length, (_, continuations) in enumerate(trace, 1):
-            slots, branches = 0, []
-            penalty = float(PENALTIES[decode.length_penalty](jnp.float32(length), decode.alpha))
-            options = zip(*(x[0].tolist() for x in jax.device_get(continuations)), strict=True)
-            for rank, (log_prob, parent, token) in enumerate(options):
-                if log_prob < IMPOSSIBLE / 2:
-                    break
-                if token == EOS_ID:
-                    fate = "finished" if rank < size else "pruned"
-                else:
-                    fate, slots = ("kept", slots + 1) if slots < size else ("pruned", slots)
-                [name] = self.pieces([token])
-                branches.append(Branch(parent, name, log_prob, log_prob / penalty, fate))
-            steps.append(branches)
-        return steps
-
     def pieces(self, ids: Ids) -> list[str]:
         return self.target_tokenizer.pieces(ids)
-
-    def cross_attention(
-        self,
-        variables: Variables,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        first_line: int = 1,
-        done: Callable[[int], None] = lambda count: None,
-    ) -> Iterator[tuple[int, Float[np.ndarray, "layers H L M"]]]:
-        """Yields (pair index, weights): the cross-attention from the target to the source.
-
-        Rows are the target tokens and `</s>`; columns are the source tokens and `</s>`. Pairs are
-        not yielded in order, but grouped by length. The arguments are the same as for `score`.
-        """
-        encoded = self._encode_pairs(sources, targets, first_line)
-        heads = self.model.config.num_decoder_layers * self.model.config.num_heads
-
-        def size(rows: int, length: int) -> int:
-            # Splits a batch into equal parts with at most MAX_NUMBERS attention weights each.
-            return math.ceil(rows / math.ceil(rows * heads * length**2 / MAX_NUMBERS))
-
-        for rows, batch in self.batches(*encoded, size):
-            weights = jax.device_get(self._cross(variables, batch))
-            for row, i in enumerate(rows):
-                columns, length = (len(side[i]) + 1 for side in encoded)
-                yield i, weights[:, row, :, :length, :columns]
-            done(len(rows))
 
     def unread(self, source: str, target: str) -> tuple[int, int]:
         """Returns the number of tokens that are truncated from each side of a pair."""
@@ -319,15 +205,14 @@ class Translator(TokenPredictor):
     def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
         """Returns the attention for a source and a target, which defaults to the translation."""
         if target is not None:
-            source, target = self._without_case(variables, source, target)
-        elif self.decode.transfer_case:
-            source = read_case(canonicalize(source), self.source_tokenizer.words)
-        if target is None:
+            source, target = self.without_case(variables, source, target)
+        else:
             # Uses a batch size that a server has already compiled.
+            source = self.lines.without_case(source)
             [[best]] = self.translate(variables, [source], num_best=1, rows=1)
             target = best.text
         [(source, target, *_)] = self.read_pairs([Pair(source, target)])
-        [sources], [targets] = self._encode_pairs([source], [target], 1)
+        [sources], [targets] = self.encode_texts([source], [target], 1)
         length = static_length(max(len(sources), len(targets)) + 1, self.max_length)
         return Attention.of_first_text(
             self._attend(variables, self.make_batch([sources], [targets], 1, length)),
@@ -395,24 +280,21 @@ class Translator(TokenPredictor):
     # -- private methods
 
     @functools.cached_property
-    def _search(self) -> BeamSearch:
+    def search(self) -> BeamSearch:
         return BeamSearch(self.model, self.decode)
+
+    @functools.cached_property
+    def lines(self) -> Lines:
+        """Reads lines and writes translations."""
+        return Lines(self.source_tokenizer.words, self.decode)
 
     @functools.cached_property
     def _prefix_reader(self) -> PrefixReader:
         return PrefixReader(self.target_tokenizer)
 
-    def _read_prefix(self, line: str, prefix: Prefix) -> Prefix:
-        """Returns a prefix as the model writes it, before copied strings and case are restored."""
-        text, words = prefix.text, self.source_tokenizer.words
-        for name, string in self._read_line(line)[1].items():
-            text = re.sub(rf"(?<!\w){re.escape(string)}(?!\w)", name, text, count=1)
-        canonical = canonicalize(line)
-        folds = self.decode.transfer_case and read_case(canonical, words) != canonical
-        return prefix._replace(text=text, ignore_case=folds)
-
     @functools.cached_property
-    def _cross(self):
+    def cross_weights(self) -> Callable:
+        """A compiled function that returns the weights of cross-attention for a batch."""
         return jax.jit(lambda *batch: self.batch_attention(*batch)["cross"].weights)
 
     def read_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
@@ -425,7 +307,7 @@ class Translator(TokenPredictor):
         sources, targets = ([pair[:2][side] for pair in pairs] for side in (0, 1))
         return self.source_tokenizer.encode(sources), self.target_tokenizer.encode(targets)
 
-    def _encode_pairs(
+    def encode_texts(
         self, sources: Sequence[str], targets: Sequence[str], first_line: int
     ) -> tuple[list[Any], list[Any]]:
         numbers = range(first_line, first_line + len(sources))
@@ -443,60 +325,22 @@ class Translator(TokenPredictor):
                 )
         return [ids[:limit] for ids in encoded]
 
-    def _read(self, hypotheses: Any, line: str, most: int) -> list[Translation]:
+    def read_best(self, hypotheses: Any, line: str, most: int) -> list[Translation]:
         """Returns translations of a line, with the line's case restored; see `read_hypotheses`."""
-        write = functools.partial(self._write, line=line, strings=self._read_line(line)[1])
+        write = functools.partial(self.lines.write, line=line, strings=self.lines.read(line)[1])
         return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write)
 
-    def _encode_as_written(
-        self, variables: Variables, sources: Sequence[str], targets: Sequence[str]
-    ) -> tuple[list[Any], list[Any]]:
-        """Encodes pairs as `translate` read and wrote them."""
-        pairs = zip(sources, targets, strict=True)
-        read, written = zip(*(self._without_case(variables, *pair) for pair in pairs), strict=True)
-        return self._encode_pairs(read, written, 1)
-
-    def _without_case(self, variables: Variables, line: str, target: str) -> tuple[str, str]:
+    def without_case(self, variables: Variables, line: str, target: str) -> tuple[str, str]:
         """Returns a pair before the case of the line was transferred to the translation."""
-        source = read_case(canonicalize(line), self.source_tokenizer.words)
-        if not self.decode.transfer_case or source == line:
+        if (source := self.lines.without_case(line)) == line:
             return line, target
         [best] = self.translate(variables, [source], num_best=self.decode.beam_size, rows=1)
         texts = [each.text for each in reversed(best)]
-        return source, {self._write(text, line, {})[0]: text for text in texts}.get(target, target)
+        return source, {self.lines.write(text, line, {})[0]: text for text in texts}.get(
+            target, target
+        )
 
-    def _word_at(self, ids: list[int], position: int, line: str) -> tuple[str, str]:
-        """Returns the word in which a token stands, and the text up to the end of the word."""
-        ids = ids[: ids.index(EOS_ID)]
-        pieces = [*self.pieces(ids), SPACE]
-        joined = [re.match(r"[\w'’-]|<0x", x) and not UNSPACED.match(x) for x in pieces]
-        start, end = position, min(position + 1, len(ids))
-        while start and joined[start]:
-            start -= 1
-        while joined[end]:
-            end += 1
-        text = self.target_tokenizer.decode(ids[:end])
-        written, _ = self._write(text, line, self._read_line(line)[1])
-        ends_word = end < len(ids) and pieces[end].startswith(SPACE)
-        return self.target_tokenizer.decode(ids[start:end]), written + " " * ends_word
-
-    def _copy(self, line: str) -> Translation:
-        """Returns a copy of a line that has no words to translate, or `BLANK`."""
-        words, line = self.source_tokenizer.words, canonicalize(line)
-        return Translation(words.written(line), 0.0, 0) if words.is_copied(line) else BLANK
-
-    def _read_line(self, line: str) -> tuple[str, dict[str, str]]:
-        """Returns a line as model input, and its copied strings, keyed by placeholder."""
-        words, transfers = self.source_tokenizer.words, self.decode.transfer_case
-        return read_line(read_case(canonicalize(line), words) if transfers else line, words)
-
-    def _write(self, text: str, line: str, strings: Mapping[str, str]) -> tuple[str, int]:
-        """Returns a text with a line's case and copied strings, and a count of missing strings."""
-        if self.decode.transfer_case:
-            text = write_case(text, canonicalize(line), self.source_tokenizer.words)
-        return write_text(text, strings)
-
-    def _decode(
+    def decode_lines(
         self,
         search: Callable,
         variables: Variables,
@@ -508,9 +352,9 @@ class Translator(TokenPredictor):
         prefixes: Sequence[Prefix] = (),
     ) -> Iterator[tuple[list[int], Any]]:
         """Yields the indices of the non-blank lines in each batch, and the lines' hypotheses."""
-        begun = {i: self._read_prefix(lines[i], p) for i, p in enumerate(prefixes) if any(p)}
-        copied = {i for i, line in enumerate(lines) if self._copy(line).text} - begun.keys()
-        lines = ["" if i in copied else self._read_line(x)[0] for i, x in enumerate(lines)]
+        begun = {i: self.lines.read_prefix(lines[i], p) for i, p in enumerate(prefixes) if any(p)}
+        copied = {i for i, line in enumerate(lines) if self.lines.copy(line).text} - begun.keys()
+        lines = ["" if i in copied else self.lines.read(x)[0] for i, x in enumerate(lines)]
         encoded = self._cut(self.source_tokenizer.encode(lines), numbers)
         todo = [i for i, ids in enumerate(encoded) if len(ids)]
         lengths = [len(ids) + 1 for ids in encoded]

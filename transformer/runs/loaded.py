@@ -23,18 +23,16 @@ from transformer.errors import UserError
 from transformer.files import import_sibling, partial_folder
 from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import Alternative, Branch, NextToken
+from transformer.inference.inspection import Inspector, count_and_temperature
 from transformer.inference.prefixes import Prefix
 from transformer.inference.translator import Translator
-from transformer.operations import OPERATIONS, Operation, Request, TextScore
+from transformer.operations import OPERATIONS, Operation, Request, TextScore, list_of_texts
 from transformer.runs.run import Run, RunProgress, TrainedRun
 from transformer.runs.weights import Weights
 from transformer.runs.workdir import load_config, run_folder, stored_run
 from transformer.tasks import REGISTRY
 from transformer.tasks.pair_scores import refuse_blank
 from transformer.tasks.translation import TranslationTask, make_translator, save_tokenizers
-
-MAX_CANDIDATES = 100  # maximum number of tokens of which `next_tokens` returns the probability
-MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
 
 
 class Embeddings(NamedTuple):
@@ -161,7 +159,7 @@ class LoadedRun(Run):
           targets: translations of the texts; required for translation models, rejected for others.
           source_tag: see `translate`.
         """
-        operation, texts = self.operation("score"), _list_of_texts(texts)
+        operation, texts = self.operation("score"), list_of_texts(texts)
         targets = self._targets("score", texts, targets)
         pairs = list(zip(texts, targets, strict=True)) if operation.has_pairs else texts
         return [score for [score] in operation.answer(Request(pairs, source_tag=source_tag))]
@@ -174,22 +172,21 @@ class LoadedRun(Run):
         temperature: float = 1.0,
         source_tag: str | None = None,
     ) -> list[list[NextToken]]:
-        """Returns how probable each token of each target, and of each text itself, is.
+        """Returns how probable each token of each target, or of each text itself, is.
 
         Args:
           targets: see `score`.
           num_best: number of most probable tokens at each position.
           temperature: divides the logits: below 1 it sharpens, above 1 it flattens distributions.
-          source_tag: see `translate`.
         """
         self._check_task("next_tokens")
-        texts = _list_of_texts(texts)
+        texts = list_of_texts(texts)
         targets = self._targets("next_tokens", texts, targets)
-        model, options = self.trained.predictor, _count_and_temperature(num_best, temperature)
-        if isinstance(model, Generator):
+        options = count_and_temperature(num_best, temperature)
+        if isinstance(model := self.trained.predictor, Generator):
             return model.next_tokens(self.trained.variables, texts, *options)
-        sources = self._sources(texts, source_tag)
-        return model.next_tokens(self.trained.variables, sources, targets, *options)
+        pairs = self._sources(texts, source_tag), targets
+        return self._inspector("next_tokens").next_tokens(*pairs, *options)
 
     def alternatives(
         self,
@@ -203,30 +200,22 @@ class LoadedRun(Run):
         """Returns the most probable tokens at a position, with the translations that would follow.
 
         Args:
-          target: a translation of the text; its tokens before the position are kept.
           position: zero-based index of a token of the target, or of the end after the last one.
-          num_best, temperature, source_tag: see `next_tokens`.
         """
-        self._check_task("alternatives")
-        [text], [target] = self._sources([text], source_tag), _list_of_texts([target])
-        options = position, *_count_and_temperature(num_best, temperature)
-        return self.trained.predictor.alternatives(self.trained.variables, text, target, *options)
+        inspector, [source] = self._inspector("alternatives"), self._sources([text], source_tag)
+        options = position, *count_and_temperature(num_best, temperature)
+        return inspector.alternatives(source, list_of_texts([target])[0], *options)
 
     def beam(
         self, text: str, prefix: str = "", source_tag: str | None = None
     ) -> list[list[Branch]]:
-        """Returns the continuations at each step of the search for a translation.
-
-        Args:
-          prefix: see `translate`.
-        """
-        self._check_task("beam")
-        [text], [prefix] = self._sources([text], source_tag), _list_of_texts([prefix])
+        """Returns the continuations at each step of the search for a translation."""
+        inspector, [source] = self._inspector("beam"), self._sources([text], source_tag)
         if "translate" in REGISTRY[self.config.task].operations:
-            request = Request([text], is_file=True, prefixes=[prefix])
-            if (count := len(self.operation("translate").plan(request).items)) > 1:
-                raise UserError(f"the text is translated in {count} parts: give one of them")
-        return self.trained.predictor.beam(self.trained.variables, text, Prefix(prefix))
+            plan = self.operation("translate").plan(Request([source], is_file=True))
+            if len(plan.items) > 1:
+                raise UserError(f"the text is translated in {len(plan.items)} parts: give one")
+        return inspector.beam(source, Prefix(list_of_texts([prefix])[0]))
 
     def evaluate(
         self, texts: Iterable[str], *references: Iterable[str], source_tag: str | None = None
@@ -238,7 +227,7 @@ class LoadedRun(Run):
           source_tag: see `translate`.
         """
         self._check_task("evaluate")
-        sources, lists = self._tagged(texts, source_tag), list(map(_list_of_texts, references))
+        sources, lists = self._tagged(texts, source_tag), list(map(list_of_texts, references))
         if not sources or not lists or {*map(len, lists)} != {len(sources)}:
             counts = ", ".join(map(str, map(len, lists))) or "no"
             raise UserError(
@@ -296,10 +285,8 @@ class LoadedRun(Run):
         predictor = self.trained.predictor
         if target is not None and not isinstance(predictor, Translator):
             raise UserError(f"attention of config.task={self.config.task} has no target")
-        targets = [] if target is None else _list_of_texts([target])
-        [text] = self._tagged([text], source_tag)
-        if not isinstance(predictor, Generator) and predictor.is_blank(text):
-            raise UserError("the text is blank: give one whose attention is to be seen")
+        targets = [] if target is None else list_of_texts([target])
+        [text] = self._sources([text], source_tag)
         attention = predictor.attention(self.trained.variables, text, *targets)
         if not attention.weights:
             raise UserError(
@@ -357,12 +344,16 @@ class LoadedRun(Run):
         prefix: Iterable[str] | None = None,
     ) -> list[Any]:
         """Returns all results for each text, or only the best one if `num_best` is None."""
-        operation, texts = self.operation(name), _list_of_texts(texts)
-        request = Request(texts, self._count(num_best), tag, prefixes=_list_of_texts(prefix or ()))
+        operation, texts = self.operation(name), list_of_texts(texts)
+        request = Request(texts, self._count(num_best), tag, prefixes=list_of_texts(prefix or ()))
         answers = operation.answer(request)
         if num_best is not None:
             return answers
         return [best[0][0] if best else "" for best in answers]
+
+    def _inspector(self, method: str) -> Inspector:
+        self._check_task(method)
+        return Inspector(self.trained.predictor, self.trained.variables)
 
     def _targets(
         self, method: str, texts: Sequence[str], targets: Iterable[str] | None
@@ -374,23 +365,22 @@ class LoadedRun(Run):
             return []
         if targets is None:
             raise UserError(f"{method} of a translator needs targets: {method}(sources, targets)")
-        targets = _list_of_texts(targets)
+        targets = list_of_texts(targets)
         if len(texts) != len(targets):
             raise UserError(f"{method} has {len(texts)} sources and {len(targets)} targets")
         return targets
 
     def _sources(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
         """Returns the texts with their tags; raises UserError if one is blank."""
-        tagged = self._tagged(texts, source_tag)
-        for number, text in enumerate(tagged, 1):
-            if self.trained.predictor.is_blank(text):
-                raise UserError(f"text {number} is blank: give one that has a translation")
+        tagged, model = self._tagged(texts, source_tag), self.trained.predictor
+        if not isinstance(model, Generator) and any(map(model.is_blank, tagged)):
+            raise UserError("the text is blank: give one that has words")
         return tagged
 
     def _tagged(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
         """Returns the source texts, with their tags prepended if the model uses tags."""
         tag = Tagger(self.config.data, source_tag)
-        return [tag(text, f"text {number}") for number, text in enumerate(_list_of_texts(texts), 1)]
+        return [tag(text, f"text {number}") for number, text in enumerate(list_of_texts(texts), 1)]
 
     def _count(self, num_best: int | None) -> int:
         """Returns the number of results for each text, after checking `num_best`."""
@@ -403,24 +393,3 @@ class LoadedRun(Run):
         except UserError as error:
             raise UserError(str(error).replace("config.decode.num_best", "num_best")) from None
         return num_best
-
-
-def _count_and_temperature(num_best: int, temperature: float) -> tuple[int, float]:
-    """Returns checked values of the arguments of `LoadedRun.next_tokens`."""
-    if not 1 <= num_best <= MAX_CANDIDATES:
-        raise UserError(f"num_best={num_best} is not between 1 and {MAX_CANDIDATES}")
-    if not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:  # or NaN
-        between = f"between {MIN_TEMPERATURE} and {MAX_TEMPERATURE}"
-        raise UserError(f"temperature={temperature} is not {between}: 1 is that of the model")
-    return num_best, temperature
-
-
-def _list_of_texts(texts: Iterable[Any]) -> list[str]:
-    """Returns the texts as a list, after checking that all of them are strings."""
-    if isinstance(texts, str):
-        raise UserError(f"{texts[:40]!r} is a single text: give a list of texts")
-    texts = list(texts)  # an iterator, such as a file, can be read only once
-    for number, text in enumerate(texts, 1):
-        if not isinstance(text, str):
-            raise UserError(f"text {number} is {text!r}, of type {type(text).__name__}: give a str")
-    return texts

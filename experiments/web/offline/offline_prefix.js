@@ -1,8 +1,6 @@
 "use strict";
 // Automata that force how a translation begins, as `transformer/inference/prefixes.py` makes them.
 
-const MAX_OPEN = 24; // characters of a last word; a text without spaces has longer ones
-
 /**
  * For each state of an automaton, the next state by the tokens that are possible, or null if all
  * are. All words of a text but the last have the tokenizer's segmentation, unless it may have any
@@ -13,14 +11,7 @@ function makeMoves(tokenizer, { text, tokens, isWhole }, ignoreCase) {
   const encode = (part) => tokenizer.encode(part.replaceAll(SPACE, " "));
   const place = ignoreCase ? 0 : Math.max(0, normal.lastIndexOf(SPACE));
   const fixed = tokens ?? encode(normal.slice(0, place));
-  let last = normal.slice(place);
-  const ids = ignoreCase ? [] : encode(last);
-  const isSpelled = ids.map((id) => tokenizer.pieces[id]).join("") === last;
-  while (isSpelled && Array.from(last).length > MAX_OPEN) {
-    fixed.push(ids.shift());
-    last = last.slice(tokenizer.pieces[fixed.at(-1)].length);
-  }
-  if (normal && /\s$/.test(text)) last += SPACE;
+  const last = normal.slice(place) + (normal && /\s$/.test(text) ? SPACE : "");
   const fold = (piece) => (ignoreCase ? piece.toLowerCase() : piece);
   const bytesOf = (piece) => String.fromCharCode(...new TextEncoder().encode(fold(piece)));
   const rest = bytesOf(last);

@@ -54,7 +54,7 @@ def test_probabilities_and_the_beam_are_those_of_the_run(site, loaded):
     lm = {"texts": ["one red"], "run": "language_model"}
     right = plain(loaded["language_model"].next_tokens(["one red"]))
     assert site.post("next_tokens", lm).json()["next_tokens"] == right
-    is_one_line(site.post("beam", {"text": " "}), 400, "text 1 is blank")
+    is_one_line(site.post("beam", {"text": " "}), 400, "the text is blank")
     is_one_line(site.post("alternatives", {**both, "position": 9}), 400, "position=9 is not")
 
 
