@@ -4,6 +4,7 @@ import math
 from urllib.parse import parse_qs, urlparse
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from serving import serving
 from test_serve_browser import FIRST_IS, best, card, opened, wait_for
 
@@ -108,3 +109,18 @@ def test_each_run_has_the_tabs_of_what_it_can_do(chromium, site, loaded):
         assert text.startswith("one red ")
         [[first, *_]] = loaded["language_model"].generate([text], num_best=3)
         assert card(page, "language_model").locator(".answer").first.inner_text() == first.text
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_tab_is_accessible(scheme, chromium, site):
+    with opened(chromium, site) as page:
+        page.emulate_media(color_scheme=scheme)
+        type_text(page)
+        for tab in ("words", "beam", "heads"):
+            page.click(f"#tab-{tab}")
+            if tab == "words":
+                page.click("#pieces button")
+                page.wait_for_selector("#bars li")
+            wait_for(page, SETTLED)
+            [*found] = Axe().run(page).response["violations"]
+            assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
