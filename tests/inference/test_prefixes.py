@@ -11,11 +11,15 @@ import pytest
 from plain_search import EOS_ID, plain_search
 
 import transformer
+from experiments.modes.beam import best_path
+from tiny_models import tiny_model
 from transformer.data.tokenizer import NEVER_WRITTEN
 from transformer.errors import UserError
 from transformer.inference.inspection import Inspector
 from transformer.inference.prefixes import Prefix
 from transformer.inference.search import BeamSearch
+from transformer.inference.translator import Translator
+from transformer.model.positions.registry import REGISTRY
 
 LINES = ["My letter lay on this chair two days ago.", "The old teacher sees two birds."]
 
@@ -132,6 +136,24 @@ def test_next_tokens_are_the_scores_and_a_temperature_divides_the_logits(run, lo
     [warm] = run.next_tokens(LINES[:1], texts[:1], 1, temperature=2.0)
     logits = np.float64(log_probs(LINES[0], ())) / 2
     assert math.isclose(warm[0].log_prob, logits.max() - np.log(np.exp(logits).sum()), abs_tol=1e-5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("positions", [name for name in REGISTRY if not name.startswith("grid")])
+def test_a_forced_pass_has_the_probabilities_of_the_search(positions, norm, run):
+    tokenizer = run.trained.predictor.target_tokenizer
+    sizes = dict.fromkeys(("source_vocab_size", "target_vocab_size"), tokenizer.vocab_size)
+    model, variables = tiny_model(positions=positions, norm_position=norm, max_length=32, **sizes)
+    translator = Translator(model, tokenizer, tokenizer, run.config.decode)
+    steps = Inspector(translator, variables).beam(LINES[0], Prefix())
+    path = best_path(steps)
+    ids = [translator.pieces(range(2000)).index(each.token) for each in path[:-1]]
+    [source] = tokenizer.encode(LINES[:1])
+    batch = translator.make_batch([source], [ids], 1, 32)
+    log_probs, *_ = translator.distribution(variables, batch, 1.0, 1)
+    forced = np.cumsum(log_probs[0, : len(path)])
+    np.testing.assert_allclose(forced, [each.log_prob for each in path], atol=1e-5 * len(path))
 
 
 def test_alternatives_keep_what_is_before_them_and_take_a_whole_word(run):
