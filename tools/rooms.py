@@ -20,33 +20,33 @@ ROOMS = {
         2_631,
     ),
     "tasks": Room("transformer/tasks", 1_900, 2_374),
-    "inference": Room("transformer/inference transformer/decoding", 2_700, 2_649),
-    "operations": Room("transformer/operations.py", 700, 263),
+    "inference": Room("transformer/inference transformer/decoding", 2_700, 3_160),
+    "operations": Room("transformer/operations.py", 700, 286),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_047,
+        2_151,
     ),
     "bridges": Room("transformer/bridges", 1_500, 1_649),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_289),
     "config": Room("transformer", 600, 796),
-    "command": Room("experiments experiments/command experiments/process", 1_600, 1_749),
+    "command": Room("experiments experiments/command experiments/process", 1_600, 1_757),
     "results": Room(
         "experiments/sweep experiments/results experiments/evaluate",
         4_300,
-        4_375,
+        4_376,
     ),
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/display",
         3_400,
-        3_164,
+        3_166,
     ),
     "services": Room(
         "experiments/modes experiments/serve experiments/benchmark",
         4_200,
-        3_503,
+        3_647,
     ),
-    "studies": Room("studies", 900, 377),
+    "studies": Room("studies", 900, 140),
 }
 
 # The core, for readers of the paper: it imports only itself, CORE_OURS and CORE_LIBRARIES.

@@ -11,12 +11,13 @@ from typing import Any, ClassVar, NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer.data.corpora import Tagger
+from transformer.data.corpora import Tagger, languages_of
 from transformer.data.labelled import read_texts
 from transformer.errors import UserError
 from transformer.inference.base import Variables, share, static_lengths, static_rows
 from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import Translation
+from transformer.inference.prefixes import Prefix
 from transformer.inference.segments import Layout, Segmenter, join
 
 Program = tuple[int, Callable[[], object]]  # (number of tokens, function that compiles it)
@@ -39,6 +40,7 @@ class Request(NamedTuple):
     place: str = "text {}"  # format string for naming a text in messages by its number
     is_file: bool = False  # whether texts are file lines, with their tags and any other line breaks
     max_tokens: int = 0  # maximum total tokens of all texts to translate; 0 for no limit
+    prefixes: Sequence[str] = ()  # how the translation of each text begins
 
 
 class Plan(NamedTuple):
@@ -147,7 +149,7 @@ class Caption(Operation):
 
 
 class Translate(Caption):
-    """Translates texts; an item is a segment of a text."""
+    """Translates texts; an item is a segment of a text, and how its translation begins."""
 
     name = "translate"
 
@@ -155,22 +157,27 @@ class Translate(Caption):
         super().__init__(*model)
         encode = self.predictor.source_tokenizer.encode
         self._segmenter = Segmenter(self.config, self.folder, encode, self.max_length)
+        _, self._target_language = languages_of(self.config.data)
 
     def plan(self, request):
         texts, most, count = super().plan(request).items, request.max_tokens, request.count
-        if most and (tokens := sum(self.measure(text, "")[0] - 1 for text in texts)) > most:
+        lengths = (self.measure((text, Prefix()), "")[0] - 1 for text in texts)
+        if most and (tokens := sum(lengths)) > most:
             raise UserError(
                 f"texts has {tokens:,} tokens in all, more than {most:,}: send fewer or shorter "
                 "texts at once"
             )
         split = self._segmenter if request.is_file else self._segmenter.lines
         lines = [split(text, number) for number, text in enumerate(texts, request.first)]
-        items = [
-            (part, number)
-            for number, line in enumerate(lines, request.first)
-            for part in line
-            if not isinstance(part, Layout)
-        ]
+        prefixes = request.prefixes or [""] * len(texts)
+        if len(prefixes) != len(texts):
+            counts = f"{len(texts)} texts and {len(prefixes)} prefixes"
+            raise UserError(f"{counts}: give each text one, '' for any beginning")
+        items = []
+        for number, (line, prefix) in enumerate(zip(lines, prefixes, strict=True), request.first):
+            parts = [part for part in line if not isinstance(part, Layout)]
+            dealt = self._segmenter.deal(prefix, parts, self._target_language)
+            items += [(both, number) for both in zip(parts, dealt, strict=True)]
 
         def join_results(results: Iterable[Any]) -> list[Any]:
             rest = iter(results)
@@ -183,7 +190,12 @@ class Translate(Caption):
         return Plan([part for part, _ in items], [number for _, number in items], join_results)
 
     def measure(self, item, place):
-        return len(self.predictor.source_tokenizer.encode([item])[0]) + 1, 0
+        return len(self.predictor.source_tokenizer.encode([item[0]])[0]) + 1, 0
+
+    def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
+        texts, prefixes = zip(*items, strict=True) if items else ((), ())
+        options = {"numbers": numbers, "done": done, "num_best": count, "rows": rows or None}
+        return self.predictor.translate(self.variables, texts, prefixes=prefixes, **options)
 
 
 class Score(Operation):
@@ -258,6 +270,17 @@ class Classify(Operation):
     def _compute(self, items, count, numbers, done):
         first = numbers[0] if numbers else None
         return [best[:count] for best in self.predictor.predict(self.variables, items, first)]
+
+
+def list_of_texts(texts: Iterable[Any]) -> list[str]:
+    """Returns the texts as a list, after checking that all of them are strings."""
+    if isinstance(texts, str):
+        raise UserError(f"{texts[:40]!r} is a single text: give a list of texts")
+    texts = list(texts)  # an iterator, such as a file, can be read only once
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise UserError(f"text {number} is {text!r}, of type {type(text).__name__}: give a str")
+    return texts
 
 
 OPERATIONS = {each.name: each for each in (Translate, Caption, Score, Generate, Classify)}

@@ -21,6 +21,7 @@ from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.files import whole_file
 from transformer.inference.base import Variables
+from transformer.inference.inspection import Inspector
 from transformer.inference.translator import Translator
 from ..process.text_io import LINES_AT_ONCE
 
@@ -125,7 +126,8 @@ def attended_words(
         read = translator.source_tokenizer.starts(sources)
         written = translator.target_tokenizer.starts(targets)
         results: list[Any] = [None] * len(chunk)
-        for i, weights in translator.cross_attention(variables, sources, targets, first + 1, done):
+        inspector = Inspector(translator, variables)
+        for i, weights in inspector.cross_attention(sources, targets, first + 1, done):
             # Truncated tokens have no attention weights.
             rows, columns = weights.shape[2] - 1, weights.shape[3] - 1
             source = alignment.words_of_text(word_ends(chunk[i].source), read[i][:columns])

@@ -47,7 +47,10 @@ def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, 
         return BLANK_PAIR if is_blank else two_columns(line, place, name)
 
     for first, chunk in lines.chunks(parse):
-        request = Request(chunk, count, first=first, is_file=True)
+        texts, prefixes = chunk, ()
+        if lines.has_prefixes:
+            texts, _, prefixes = zip(*(line.partition("\t") for line in chunk), strict=True)
+        request = Request(texts, count, first=first, is_file=True, prefixes=prefixes)
         yield from zip(itertools.count(first), chunk, operation.answer(request, lines.advance))
 
 

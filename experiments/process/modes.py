@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from transformer.errors import UserError
 
 TRAIN, PLAN, CLEAN, EVALUATE = "train", "plan", "clean", "evaluate"
-BENCHMARK, ATTENTION = "benchmark", "attention"
+BENCHMARK, ATTENTION, BEAM = "benchmark", "attention", "beam"
 READ_TEXT = (TRAIN, PLAN, CLEAN, BENCHMARK)  # modes that read the config's training corpus
 LINE_MODES = "align generate translate caption score classify import"
 ROOM = __name__.rpartition(".process.")[0]  # the package that contains the modules of all modes
@@ -76,12 +76,16 @@ class Options:
         "compare", "name of the test set in evaluations/ of each run; default: its own"
     )
     source_tag: str | None = _flag(
-        "evaluate attention align translate score heads",
+        "evaluate attention align translate score heads beam",
         "tag before every source, such as <2de>, for a model of several corpora",
     )
+    prefix_column: bool = _flag(
+        "translate", "a tab and the beginning of the translation follow each line", False
+    )
+    prefix: str | None = _flag(BEAM, "text with which the translation begins")
     links: str | None = _flag("align", "file with the gold links of --input, in Pharaoh format")
     prompt: str | None = _flag("generate", "prompt for a single text, in place of --input")
-    sentence: str | None = _flag(ATTENTION, "sentence whose attention to draw")
+    sentence: str | None = _flag(f"{ATTENTION} {BEAM}", "sentence whose attention or beam to draw")
     picture: str | None = _flag(ATTENTION, "file of the picture whose attention to draw")
     translation: str | None = _flag(
         ATTENTION, "translation of --sentence; the model's own by default"
@@ -117,7 +121,7 @@ class Options:
         if self.picture is not None:
             raise UserError(f"--picture={self.picture} is for models of pictures: leave it out")
         if self.sentence is None:
-            what = "give the sentence whose attention is to be drawn"
+            what = "give the sentence that the model is to read"
             raise UserError(f"--sentence is missing: {what}")
         if reader and (self.translation is not None or self.hide_eos):
             rule = f"are for translators: {reader} reads one text"
@@ -200,6 +204,7 @@ TABLE = (
     ),
     Mode(CLEAN, "modes.clean", "write the pairs that cleaning keeps and drops", "translate"),
     Mode(ATTENTION, "modes.{task}", "draw the attention of all heads over a sentence"),
+    Mode(BEAM, "modes.beam", "draw the search for a translation as a tree", BEAM),
     Mode("align", "heads.alignment", "score cross-attention as word alignment", "translate"),
     Mode("generate", "modes.language_model", "continue each line, or a prompt", "generate"),
     Mode("translate", "modes.translation", "translate each line", "translate"),

@@ -80,7 +80,7 @@ def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
             output = stack.enter_context(open_output(options.output, source))
             stream = stack.enter_context(source.open("rb")) if source else sys.stdin.buffer
             tag = Tagger(run.config.data, options.source_tag)
-            lines = Lines(stream, source or "standard input", tag)
+            lines = Lines(stream, source or "standard input", tag, options.prefix_column)
             bar = line_progress(lines.total, output.isatty() or lines.typed)
             lines.advance = stack.enter_context(bar)
             for text in answer(run, lines):
@@ -101,6 +101,7 @@ class Lines:
     Attributes:
       total: the number of lines in a file, or None for a pipe or a terminal.
       typed: whether the input is a terminal.
+      has_prefixes: whether a tab and the beginning of the translation follow each line.
       advance: a function to call with the number of lines processed since the last call.
     """
 
@@ -109,8 +110,10 @@ class Lines:
         stream: BinaryIO,
         name: Path | str,
         tag: Callable[[str, str], str] = lambda line, place: line,
+        has_prefixes: bool = False,
     ):
         self._stream, self._name, self._tag = stream, name, tag
+        self.has_prefixes = has_prefixes
         self.typed = stream.isatty()
         is_file = stream.seekable() and not _is_pipe(stream)
         self.total = sum(1 for _ in self._ahead()) if is_file else None

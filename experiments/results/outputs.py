@@ -143,7 +143,8 @@ def _errors(
         f"{LEAD}), the search failed to find what the model prefers: a search error. "
         "Otherwise it prefers a text that is not the reference: a model error, though it may be "
         "another good translation. Only the reference is compared, so there may be more search "
-        "errors than these (Stahlberg and Byrne 2019 find all by exact search).",
+        "errors than these (Stahlberg and Byrne 2019 find all by exact search). On the page of "
+        "serve, the tab Beam names the step at which the search lost a reference.",
     ]
     if cut := len(sentences) - len(judged):
         notes.append(

@@ -9,13 +9,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from transformer.data.corpora import Tagger, languages_of
+from transformer.data.corpora import languages_of
 from transformer.data.pictures.patches import SeenPicture, read_picture
 from transformer.errors import UserError
 from transformer.inference.base import static_length, static_lengths
-from transformer.inference.generator import Generator
 from transformer.inference.pictures import PictureClassifier
-from transformer.inference.translator import Translator
 from transformer.model.build import has_cross_attention, has_heads
 from transformer.operations import Operation, Plan, Program, Request
 from transformer.runs.loaded import LoadedRun
@@ -23,7 +21,7 @@ from transformer.runs.workdir import load_config
 from transformer.tasks import REGISTRY
 from ..attention.draw import SIDES, live_example
 from .schema import decode_pictures
-from .serve import shown_tags
+from .serve import example_of, shown_tags
 
 # Batch size. On a CPU, it more than halves the time per text, and larger batches do not help.
 ROWS = 8
@@ -36,6 +34,8 @@ RESULTS = {  # operation of the server -> key of its results in a response
     "generate": "continuations",
     "classify": "classes",
 }
+
+ASKED = "next_tokens", "alternatives", "beam"  # methods of a run
 
 Fields = Mapping[str, Any]  # non-null fields of a request
 
@@ -95,7 +95,8 @@ class Route:
         elif "targets" in fields:
             raise UserError("targets is for translators: leave it out")
         tag, place = fields.get("source_tag"), "texts[{}]"
-        request = Request(texts, count, tag, 0, place, max_tokens=MAX_REQUEST_TOKENS)
+        limit, prefixes = MAX_REQUEST_TOKENS, fields.get("prefixes", ())
+        request = Request(texts, count, tag, 0, place, max_tokens=limit, prefixes=prefixes)
         plan = self.operation.plan(request)
         return plan, list(map(self.operation.measure, plan.items, map(place.format, plan.numbers)))
 
@@ -143,13 +144,44 @@ def see(
     return list(map(predictor.see, pixels, questions))
 
 
-class Explain:
+class Ask:
+    """A route for a method of the run that answers a single request."""
+
+    max_batch = 1
+
+    def __init__(self, run: LoadedRun, name: str):
+        self.run, self.name = run, name
+
+    def programs(self) -> Iterator[Program]:
+        """Yields no programs: they are compiled on demand."""
+        yield from ()
+
+    def plan(self, fields: Fields) -> RequestPlan:
+        """Plans a request; the only item is a function that calls the method."""
+        arguments = {name: value for name, value in fields.items() if name != "run"}
+        call = partial(getattr(self.run, self.name), **arguments)
+        size = self.run.config.decode.beam_size
+        key, more = ("steps", {"beam_size": size}) if self.name == "beam" else (self.name, {})
+        return RequestPlan([None], [call], lambda results: {key: _plain(results[0]), **more})
+
+    def compute(self, group: None, items: list[Callable[[], Any]]) -> list[Any]:
+        """Returns the result of each item."""
+        return [call() for call in items]
+
+
+def _plain(value: Any) -> Any:
+    """Returns a result as JSON-compatible data, with objects for named tuples."""
+    if hasattr(value, "_asdict"):
+        return {name: _plain(each) for name, each in value._asdict().items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+class Explain(Ask):
     """A route for the attention of all heads over a text, or over an image and a question."""
 
-    name, max_batch = "attention", 1
-
     def __init__(self, run: LoadedRun, max_length: int):
-        self.run, self.max_length = run, max_length
+        super().__init__(run, "attention")
+        self.max_length = max_length
         self.predictor, self.variables = run.trained.predictor, run.trained.variables
 
     def programs(self) -> Iterator[Program]:
@@ -167,13 +199,6 @@ class Explain:
             unread = self.predictor.unread(f"picture\t{text}")
             explain = partial(self.predictor.attention_of, self.variables, item, unread)
         else:
-            tagged = Tagger(self.run.config.data, tag)(text, "text")
-            if target is not None and not isinstance(self.predictor, Translator):
-                raise UserError("target is for translators: leave it out")
-            if isinstance(self.predictor, Generator):
-                self.predictor.read(tagged, "text")
-            elif self.predictor.is_blank(tagged):
-                raise UserError("text is blank: give the text whose attention to show")
             if "picture" in fields:
                 raise UserError("picture is for models of pictures: leave it out")
             explain = partial(self.run.attention, text, target, tag)
@@ -201,8 +226,9 @@ class Served:
         route = PictureRoute if sees else Route
         self.routes: dict[str, Any] = {each.name: route(each) for each in operations}
         self._first = next(iter(self.routes.values()))
+        self.routes |= {name: Ask(run, name) for name in ASKED if name in methods}
         if has_heads(run.config.model) or has_cross_attention(run.config.model):
-            self.routes[Explain.name] = Explain(run, operations[0].max_length)
+            self.routes["attention"] = Explain(run, operations[0].max_length)
 
     def describe(self) -> dict[str, Any]:
         """Returns the run's description for `GET /api/runs`."""
@@ -211,6 +237,7 @@ class Served:
             "task": self.run.config.task,
             "inputs": self._inputs,
             "steps": list(self.run.trained.steps),
+            "example": example_of(self.run.folder),
             "languages": languages_of(load_config(self.run.folder).data),
             "operations": list(self.routes),
             "max_best": self._first.max_best,

@@ -50,7 +50,29 @@ class WriteRequest(Request):
 
 
 class TranslateRequest(WriteRequest, Tagged):
+    prefixes: list[Text] | None = Field(
+        None, max_length=TEXTS, description="how the translation of each text begins"
+    )
+
+
+class Distribution(Tagged):  # requests for the most probable tokens
+    num_best: int | None = Field(None, description="number of most probable tokens; by default 5")
+    temperature: float | None = Field(None, description="divides the logits; by default 1")
+
+
+class NextTokensRequest(Distribution, ScoreRequest):
     pass
+
+
+class AlternativesRequest(Distribution):
+    text: Text
+    target: str = Field(description="translation of the text, whose first tokens are kept")
+    position: int = Field(description="index of a token of the target, from 0")
+
+
+class BeamRequest(Tagged):
+    text: Text
+    prefix: Text | None = Field(None, description="how the translation begins")
 
 
 class ClassifyRequest(Request):
@@ -70,6 +92,9 @@ API: dict[str, tuple[str, type[Request]]] = {
     "translate": ("Translates texts: translations, unread", TranslateRequest),
     "score": ("Scores texts, or translations of texts: scores, unread", ScoreRequest),
     "attention": ("Returns the weights of all heads over a text: frames, ...", AttentionRequest),
+    "next_tokens": ("Probabilities of each token of texts: next_tokens", NextTokensRequest),
+    "alternatives": ("Other tokens, and what would follow: alternatives", AlternativesRequest),
+    "beam": ("The steps of the search for a translation: steps, beam_size", BeamRequest),
     "generate": ("Continues texts: continuations", WriteRequest),
     "classify": ("Classifies texts or pictures: classes, unread", ClassifyRequest),
 }

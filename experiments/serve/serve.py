@@ -4,6 +4,7 @@ The page sends requests to the server; a page from `--mode=export --format=html`
 """
 
 import base64
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from ml_collections import ConfigDict
 from transformer.bridges import browser
 from transformer.bridges.formats import Export
 from transformer.data.corpora import languages_of, tags_of
+from transformer.data.held_out import path_of
 from transformer.errors import UserError
 from transformer.files import write_text
 from transformer.inference.segments import Segmenter, segment_rules
@@ -85,6 +87,15 @@ def shown_tags(data: ConfigDict) -> list[str]:
     return list(tags) if any(tags) else []
 
 
+def example_of(folder: Path) -> str:
+    """Returns the shortest of ten sources or texts of a run's test set, or '' if it has none."""
+    if not (path := path_of(folder, "test")).exists():
+        return ""
+    lines = map(json.loads, path.read_text("utf-8").splitlines()[:10])
+    texts = (line.get("source") or line.get("text") for line in lines)
+    return min(filter(None, texts), key=len, default="")
+
+
 def write_page(export: Export, folder: Path) -> None:
     """Writes `index.html`, an offline page with an embedded translation model, to a folder."""
     config, predictor = export.config, export.predictor
@@ -94,8 +105,9 @@ def write_page(export: Export, folder: Path) -> None:
         "task": config.task,
         "inputs": ["text"],
         "steps": list(export.steps),
+        "example": example_of(export.run),
         "languages": languages_of(load_config(export.run).data),
-        "operations": ["translate", "attention"],
+        "operations": ["translate", "next_tokens", "alternatives", "beam", "attention"],
         "max_best": config.decode.beam_size,
         "source_tags": shown_tags(config.data),
     }
@@ -104,6 +116,7 @@ def write_page(export: Export, folder: Path) -> None:
     most, tokens = segmenter.limits
     splits = config.decode.split_sentences != "never"
     rules = segment_rules(segmenter.language, segmenter.measured.get("words", {}))
+    rules["target"] = segment_rules(languages_of(config.data)[1], {})  # of prefixes
     spec["segment"] = {"splits": splits, "sentences": most, "tokens": tokens, **rules}
     offline = {"spec": spec, "numbers": base64.b64encode(numbers).decode("ascii")}
     write_text(folder / "index.html", render_page([described], OFFLINE_CHARACTERS, offline))

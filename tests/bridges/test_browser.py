@@ -175,8 +175,8 @@ def test_somebody_types_without_a_network_and_sees_translation_and_heads(viewpor
         page.fill("#text", "d e")
         page.wait_for_selector(".answers li")
         assert page.inner_text(".answers li button") == best.text
-        page.click("button.heads")
-        page.wait_for_selector("#maps:not([hidden])")
+        page.get_by_role("tab", name="Heads").click()
+        page.wait_for_selector("#heads:not([hidden])")
         shown = page.evaluate("explorer.matrix({ kind: 'cross', layer: 1, head: 2 }).rows")
         np.testing.assert_allclose(shown, cross[0, 1], rtol=0, atol=1e-3)
         assert overflow(page) <= 0

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -68,7 +69,8 @@ def test_a_card_names_the_tags_the_length_and_what_is_left_out_of_a_text(name, t
     config = base.get_config()
     config.data.corpora = ({"name": "en_de", "source_tag": "<2de>"}, {"name": "en_en"})
     config.model.max_length = 77
-    _write_card(Export(tmp_path, [1], config, None, None, {}, "translations"), name, tmp_path)
+    model = SimpleNamespace(config=config.model)
+    _write_card(Export(tmp_path, [1], config, model, None, {}, "translations"), name, tmp_path)
     card = " ".join((tmp_path / "README.md").read_text().split())
     assert "begins with a tag: `<2de>` for en_de." in card
     assert "at most 77 tokens" in card

@@ -192,7 +192,7 @@ def test_a_page_names_only_what_there_is(path):
         ("cat a.txt | python launch.py --workdir=a --mode=translate --hide_eos", "--hide_eos is"),
         ("make dmeo", "dmeo"),
         ("pip install '.[pears]'", "pears"),
-        ("python -m studies.cooccurrence --step=3", "--step"),
+        ("python -m studies.results --step=3", "--step"),
     ],
 )  # fmt: skip
 def test_a_wrong_command_would_be_seen(line, says):

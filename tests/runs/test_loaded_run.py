@@ -77,7 +77,7 @@ def test_embeddings_are_tables_with_a_token_for_each_row(runs):
 
 
 MISTAKES = {
-    "translation.classify": (["a"], "which has translate, score, evaluate, attention, embeddings"),
+    "translation.classify": (["a"], "which has translate, score, evaluate, next_tokens, "),
     "classification.score": (["a"], "score is for config.task=translation or language_model: "),
     "translation.translate": ("a b", "'a b' is a single text: give a list of texts"),
     "translation.score": (["a"], "needs targets"),

@@ -1,5 +1,7 @@
 """The trained run in the package opens anywhere, and still translates as when it was stored."""
 
+from pathlib import Path
+
 import pytest
 
 import transformer
@@ -51,6 +53,17 @@ def test_a_folder_of_the_user_comes_first_and_a_training_needs_its_config(elsewh
     (elsewhere / "quickstart").mkdir()
     with pytest.raises(UserError, match="quickstart"):
         transformer.load("quickstart")
+
+
+def test_the_beam_is_drawn_and_a_second_column_begins_a_translation(elsewhere):
+    ended = command("--workdir=quickstart", "--mode=beam", "--sentence=We sleep.", "--prefix=Ihr")
+    drawing = Path(ended.out.strip()).read_text("utf-8")
+    assert all(f"<!-- \u2581{word}" in drawing for word in ("Ihr", "schlafen"))
+    lines = b"We sleep.\tIhr\nWe sleep.\n"
+    ended = command("--workdir=quickstart", "--mode=translate", "--prefix_column", stdin=lines)
+    first, second = ended.out.splitlines()
+    assert first.startswith("Ihr")
+    assert second == "Wir schlafen."
 
 
 def test_the_stored_captioner_describes_a_scene():

@@ -165,7 +165,8 @@ ROWS = {"data.source": "files", "data.train_target": ""}
 @pytest.mark.parametrize(
     ("changes", "language", "target"),
     [
-        ({}, "", ""),
+        ({}, "en", "de"),  # of the grammar
+        ({"data.source": "numbers"}, "", ""),
         ({**TWO_FILES, "data.train_source": "news/train.de"}, "de", "en"),
         ({**ROWS, "data.source_field": "a.ru", "data.target_field": "a.en"}, "ru", "en"),
         ({**TWO_FILES, "data.languages": ("es", "")}, "es", "en"),

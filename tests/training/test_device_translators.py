@@ -28,13 +28,13 @@ def use_everywhere(folder):
     translator = run.predictor
     variables = jax.device_put(jax.device_get(run.variables), jax.devices()[0])
     texts = ["a b c", "d", "e f a", "b", "c c", "f a b e", "d e", "a"]
-    finished, continue_search = [], translator._search._continue
+    finished, continue_search = [], translator.search._continue
 
     def spy(*arguments):
         finished.append(continue_search(*arguments).finished)
         return continue_search(*arguments)
 
-    translator._search._continue = spy
+    translator.search._continue = spy
     together = translator.translate(run.variables, texts)
     assert {len(x.sharding.device_set) for x in finished} == {4}
     assert all(4 * x.addressable_shards[0].data.size == x.size for x in finished), finished

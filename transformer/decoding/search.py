@@ -81,6 +81,17 @@ class Rule(NamedTuple):
     forbidden: Sequence[int] = ()
 
 
+class Prefixes(NamedTuple):
+    """For each sentence, an automaton that restricts how hypotheses begin.
+
+    A hypothesis starts in state 0. Token v takes it from state s to state `moves[b, s, v]`, and is
+    impossible if this is negative. `states` are those of the unfinished hypotheses.
+    """
+
+    moves: Int[Array, "B S V"]
+    states: Int[Array, "B P"]
+
+
 class Search(NamedTuple):
     """The state of a beam search between two steps.
 
@@ -96,6 +107,7 @@ class Search(NamedTuple):
     done: Hypotheses
     done_count: Int[Array, "B"]
     finished: Bool[Array, "B"]
+    prefixes: Prefixes | None = None
 
     def grow(self, steps: int, eos_id: int) -> "Search":
         """Returns the state with room for `steps` tokens."""
@@ -145,8 +157,18 @@ def beam_search(
     return continue_search(step, search, rule, 0, prompts).done
 
 
-def start_search(cache: Any, max_lengths: Int[Array, "B"], rule: Rule, steps: int) -> Search:
-    """Returns the initial state of a search with room for `steps` tokens; see `beam_search`."""
+def start_search(
+    cache: Any,
+    max_lengths: Int[Array, "B"],
+    rule: Rule,
+    steps: int,
+    moves: Int[Array, "B S V"] | None = None,
+) -> Search:
+    """Returns the initial state of a search with room for `steps` tokens; see `beam_search`.
+
+    Args:
+      moves: see `Prefixes`; scores and length penalties include the prefix.
+    """
     shape = len(max_lengths), rule.beam_size
     tokens = jnp.full((*shape, steps), rule.eos_id, jnp.int32)
     # All hypotheses are identical at first, so all except the first one are masked out.
@@ -156,8 +178,10 @@ def start_search(cache: Any, max_lengths: Int[Array, "B"], rule: Rule, steps: in
         tokens, jnp.zeros(shape, jnp.int32), jnp.full(shape, -jnp.inf), jnp.zeros(shape, bool)
     )
     count = jnp.zeros(len(max_lengths), jnp.int32)
+    prefixes = None if moves is None else Prefixes(moves, jnp.zeros(shape, jnp.int32))
+    over = max_lengths <= 0
     return Search(
-        jnp.int32(0), cache, max_lengths, tokens, log_probs, nothing, count, max_lengths <= 0
+        jnp.int32(0), cache, max_lengths, tokens, log_probs, nothing, count, over, prefixes
     )
 
 
@@ -177,40 +201,35 @@ def continue_search(
     def unfinished(search):
         return (search.index < search.live_tokens.shape[2]) & ((~search.finished).sum() > keep)
 
-    return jax.lax.while_loop(unfinished, lambda s: _advance(s, step, rule, prompts), search)
+    return jax.lax.while_loop(unfinished, lambda s: advance(s, step, rule, prompts)[0], search)
 
 
-def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> Search:
-    """Extends the hypotheses of every unfinished sentence by one token."""
-    beam_size, eos_id, penalty = rule.beam_size, rule.eos_id, PENALTIES[rule.penalty]
+def advance(
+    state: Search, step: Step, rule: Rule, prompts: Prompts | None = None
+) -> tuple[Search, "Continuations"]:
+    """Extends the hypotheses of every unfinished sentence by one token.
+
+    Returns the new state, and the continuations from which it was selected.
+    """
+    beam_size, penalty, length = rule.beam_size, PENALTIES[rule.penalty], state.index + 1
     previous = jnp.take(state.live_tokens, jnp.maximum(state.index - 1, 0), axis=2)
     first = rule.bos_id if prompts is None else prompts.tokens[:, :1]
     logits, cache = step(jnp.where(state.index == 0, first, previous), state.cache)
-    logits, length = logits.astype(jnp.float32), state.index + 1
-    maxima = group_maxima(logits)
-    most, end, at_limit = maxima.max(axis=2), logits[:, :, eos_id], length >= state.max_lengths
-    # logit - shift is the log-probability of a hypothesis extended by the token.
-    shift = log_sum_exp(logits, most) - state.live_log_probs
-    # At most one continuation of each hypothesis ends, so at least half of 2 * beam_size do not.
-    count = min(2 * beam_size, beam_size * logits.shape[2])
-    options = best_continuations(logits, maxima, shift, count, rule.forbidden)
-    options = force(options, at_limit, eos_id, end - shift)
+    options, is_cut, states = _expand(state, logits.astype(jnp.float32), rule, prompts)
     if prompts is not None:
-        prompted = jnp.take(prompts.tokens, length, axis=1, mode="clip")
-        options = force(options, length < prompts.lengths, prompted, state.live_log_probs)
         length = jnp.maximum(length - prompts.lengths + 1, 1)[:, None]
     best, parents, tokens = options
-    ends = tokens == eos_id
+    ends = tokens == rule.eos_id
     written = jnp.take_along_axis(state.live_tokens, parents[:, :, None], axis=1)
     written = jax.lax.dynamic_update_slice_in_dim(written, tokens[..., None], state.index, 2)
 
-    in_beam = jnp.arange(count) < beam_size
+    in_beam = jnp.arange(best.shape[1]) < beam_size
     completed = ends & (best > IMPOSSIBLE / 2) & ~state.finished[:, None] & in_beam
     ended = Hypotheses(
         written,
         jnp.where(completed, state.index + 1, 0),
         jnp.where(completed, best / penalty(length, rule.alpha), -jnp.inf),
-        jnp.take_along_axis(at_limit[:, None] & (end < most), parents, axis=1),
+        jnp.take_along_axis(is_cut, parents, axis=1),
     )
     done = _best(state.done, ended)
 
@@ -222,7 +241,7 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
     done_count = state.done_count + completed.sum(axis=1, dtype=jnp.int32)
     decided = done.scores[:, 0] >= (going_on / penalty(length, rule.alpha))[:, 0]
     is_over = (state.index + 1 >= state.max_lengths) | ((done_count >= beam_size) & decided)
-    return Search(
+    state = Search(
         state.index + 1,
         cache.reorder(select(parents)),
         state.max_lengths,
@@ -231,7 +250,41 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
         done,
         done_count,
         state.finished | is_over,
+        state.prefixes and state.prefixes._replace(states=select(states)),
     )
+    return state, options
+
+
+def _expand(
+    state: Search, logits: Float[Array, "B P V"], rule: Rule, prompts: Prompts | None
+) -> tuple["Continuations", Bool[Array, "B P"], Int[Array, "B C"] | None]:
+    """Returns the most probable continuations of the unfinished hypotheses.
+
+    Also returns whether the length limit ends a hypothesis that had a more probable next token, and
+    the states of the continuations; see `Prefixes`.
+    """
+    maxima, length = group_maxima(logits), state.index + 1
+    most, at_limit = maxima.max(axis=2), length >= state.max_lengths
+    # logit - shift is the log-probability of a hypothesis extended by the token.
+    shift = log_sum_exp(logits, most) - state.live_log_probs
+    if state.prefixes is not None:
+        moves, states = state.prefixes
+        moves = jnp.take_along_axis(moves, states[:, :, None], axis=1)
+        logits = jnp.where(moves >= 0, logits, IMPOSSIBLE)
+        maxima = group_maxima(logits)
+    end = logits[:, :, rule.eos_id]
+    # At most one continuation of each hypothesis ends, so at least half of 2 * beam_size do not.
+    count = min(2 * rule.beam_size, rule.beam_size * logits.shape[2])
+    options = best_continuations(logits, maxima, shift, count, rule.forbidden)
+    options = force(options, at_limit, rule.eos_id, end - shift)
+    if prompts is not None:
+        prompted = jnp.take(prompts.tokens, length, axis=1, mode="clip")
+        options = force(options, length < prompts.lengths, prompted, state.live_log_probs)
+    is_cut, states = at_limit[:, None] & (end < most), None
+    if state.prefixes is not None:
+        rows = jnp.arange(len(logits))[:, None]
+        states = jnp.maximum(moves[rows, options.parents, options.tokens], 0).astype(jnp.int32)
+    return options, is_cut, states
 
 
 def _best(done: Hypotheses, ended: Hypotheses) -> Hypotheses:

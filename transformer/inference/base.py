@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Float, Int
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import BatchAttention
-from transformer.data.tokenizer import PAD_ID, Tokenizer
-from transformer.inference.hypotheses import not_finite
+from transformer.data.tokenizer import NEVER_WRITTEN, PAD_ID, Ids, Tokenizer
+from transformer.inference.hypotheses import Candidate, NextToken, not_finite
 from transformer.model.architecture import Source
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.losses import TokenSums, cross_entropy, row_nll
@@ -144,6 +144,62 @@ class TokenPredictor(Predictor):
                     raise not_finite(first_line + i, "score")
             done(len(rows))
         return iter(results)
+
+    @abc.abstractmethod
+    def pieces(self, ids: Ids) -> list[str]:
+        """Returns tokens that the model predicts as strings."""
+
+    def distributions(
+        self,
+        variables: Variables,
+        batches: Iterable[tuple[list[int], Any]],
+        lengths: Sequence[int],
+        count: int,
+        temperature: float = 1.0,
+    ) -> list[list[NextToken]]:
+        """Returns the distribution of each token of each text, in the order of the texts.
+
+        Args:
+          count: number of most probable tokens.
+          temperature: divides the logits.
+        """
+        results: list[Any] = [None] * len(lengths)
+        for rows, batch in batches:
+            numbers = jax.device_get(self.distribution(variables, batch, temperature, count))
+            for row, i in enumerate(rows):
+                names = self.pieces(batch.labels[row, : lengths[i]])
+                results[i] = [
+                    NextToken(name, float(log_prob), float(entropy), self.candidates(*best))
+                    for name, log_prob, entropy, *best in zip(
+                        names, *(x[row] for x in numbers), strict=False
+                    )
+                ]
+                if not all(math.isfinite(token.log_prob) for token in results[i]):
+                    raise not_finite(i + 1, "score")
+        return results
+
+    def candidates(self, log_probs: Float[np.ndarray, "K"], tokens: Ids) -> list[Candidate]:
+        return list(map(Candidate, self.pieces(tokens), log_probs.tolist()))
+
+    @functools.cached_property
+    def distribution(self) -> Callable:
+        """A compiled function for `distributions`.
+
+        It returns the log-probability of each label, the entropy of its distribution, and the
+        log-probabilities and ids of the most probable tokens.
+        """
+
+        @functools.partial(jax.jit, static_argnums=3)
+        def distribution(variables, batch, temperature, count):
+            logits = self.model.apply(variables, *self.inputs(batch))
+            log_probs = jax.nn.log_softmax(logits / temperature)
+            labels = labels_of(batch)[0][..., None]
+            entropy = jax.scipy.special.entr(jnp.exp(log_probs)).sum(axis=-1)
+            possible = log_probs.at[..., jnp.array(NEVER_WRITTEN)].set(-jnp.inf)
+            of_labels = jnp.take_along_axis(log_probs, labels, axis=-1)[..., 0]
+            return of_labels, entropy, *jax.lax.top_k(possible, count)
+
+        return distribution
 
     @functools.cached_property
     def sums(self) -> Callable:

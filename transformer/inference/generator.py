@@ -21,7 +21,7 @@ from transformer.inference.base import (
     static_length,
     static_rows,
 )
-from transformer.inference.hypotheses import distinct, not_finite
+from transformer.inference.hypotheses import NextToken, distinct, not_finite
 from transformer.inference.search import Writer
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.masks import look_ahead_mask, padding_mask, segment_mask
@@ -103,6 +103,19 @@ class Generator(TokenPredictor):
         Args:
           first_line: number of the first line, for error messages.
         """
+        batches, lengths = self._batches(lines, first_line)
+        return self._log_probs(variables, batches, lengths, first_line)
+
+    def next_tokens(
+        self, variables: Variables, lines: Sequence[str], count: int, temperature: float = 1.0
+    ) -> list[list[NextToken]]:
+        """Returns the distribution of each scored token of each line; see `score`."""
+        return self.distributions(variables, *self._batches(lines, 1), count, temperature)
+
+    def _batches(
+        self, lines: Sequence[str], first_line: int
+    ) -> tuple[Iterator[tuple[list[int], TextBatch]], list[int]]:
+        """Returns (indices of the lines, batch) pairs, and the number of labels of each line."""
         encoded = [self.read(line, f"line {first_line + i}") for i, line in enumerate(lines)]
         read = encoded if self.whole else [[*ids, EOS_ID] for ids in encoded]
         size = static_rows(len(lines), self.decode.batch_size)
@@ -113,8 +126,7 @@ class Generator(TokenPredictor):
             texts = [read[i][:-1] for i in rows], [read[i][1:] for i in rows]
             return _make_batch(*texts, size, length)
 
-        batches = ((rows, make_batch(rows, length)) for rows, length in groups)
-        return self._log_probs(variables, batches, lengths, first_line)
+        return ((rows, make_batch(rows, length)) for rows, length in groups), lengths
 
     def score_chunks(
         self, variables: Variables, text: Documents, context: int, count: int

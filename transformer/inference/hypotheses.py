@@ -1,14 +1,19 @@
-"""Converts the results of beam search to text, and reports scores that are not finite."""
+"""Reads lines and converts the results of beam search to text; types of all results."""
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ml_collections import ConfigDict
+
 from transformer.data.characters import canonicalize
+from transformer.data.placeholders import read_line, write_text
 from transformer.data.tokenizer import Tokenizer
+from transformer.data.words import Words, read_case, write_case
 from transformer.decoding.search import Hypotheses
 from transformer.errors import RunError
+from transformer.inference.prefixes import Prefix
 
 
 class Translation(NamedTuple):
@@ -24,10 +29,91 @@ class Translation(NamedTuple):
     degenerate: int = 0
 
 
+class Candidate(NamedTuple):
+    """A token that may come next, as a piece, and its log-probability in nats."""
+
+    token: str
+    log_prob: float
+
+
+class NextToken(NamedTuple):
+    """A token of a text, its log-probability, and the entropy of its distribution, in nats.
+
+    `best` are the most probable tokens, without those that no text has.
+    """
+
+    token: str
+    log_prob: float
+    entropy: float
+    best: list[Candidate]
+
+
+class Alternative(NamedTuple):
+    """A token that may come next, and the translation that would follow with its score.
+
+    `word` is the whole word in which the token stands, and `prefix` the text up to its end.
+    """
+
+    token: str
+    log_prob: float
+    word: str
+    prefix: str
+    text: str
+    score: float
+
+
+class Branch(NamedTuple):
+    """A continuation at a step of a beam search; `fate` is "kept", "finished" or "pruned".
+
+    `parent` is the index of its hypothesis among those that the previous step kept. `log_prob` is
+    that of the whole hypothesis, and `score` divides it by the length penalty.
+    """
+
+    parent: int
+    token: str
+    log_prob: float
+    score: float
+    fate: str
+
+
 BLANK = Translation("", 0.0, 0)
 SEPARATOR = re.compile(r"(?<=\w)[^\w\s]?\s*")  # punctuation and spaces after a word
 REPETITION = re.compile(r"(.{1,80}?)\1\1+")
 MIN_LOOP = 10  # characters; shorter repetitions are normal, as in "los osos" or "ha ha ha"
+
+
+class Lines:
+    """What a translation model reads of a line, and writes for it; `words` are of its sources."""
+
+    def __init__(self, words: Words, decode: ConfigDict):
+        self._words, self._decode = words, decode
+
+    def copy(self, line: str) -> Translation:
+        """Returns a copy of a line that has no words to translate, or `BLANK`."""
+        words, line = self._words, canonicalize(line)
+        return Translation(words.written(line), 0.0, 0) if words.is_copied(line) else BLANK
+
+    def without_case(self, line: str) -> str:
+        """Returns a line in its usual case if its case is transferred to the translation."""
+        return read_case(canonicalize(line), self._words) if self._decode.transfer_case else line
+
+    def read(self, line: str) -> tuple[str, dict[str, str]]:
+        """Returns a line as model input, and its copied strings, keyed by placeholder."""
+        return read_line(self.without_case(line), self._words)
+
+    def write(self, text: str, line: str, strings: Mapping[str, str]) -> tuple[str, int]:
+        """Returns a text with a line's case and copied strings, and a count of missing strings."""
+        if self._decode.transfer_case:
+            text = write_case(text, canonicalize(line), self._words)
+        return write_text(text, strings)
+
+    def read_prefix(self, line: str, prefix: Prefix) -> Prefix:
+        """Returns a prefix as the model writes it, before copied strings and case are restored."""
+        text = prefix.text
+        for name, string in self.read(line)[1].items():
+            text = re.sub(rf"(?<!\w){re.escape(string)}(?!\w)", name, text, count=1)
+        ignore_case = self.without_case(line) not in (line, canonicalize(line))
+        return prefix._replace(text=text, ignore_case=ignore_case)
 
 
 def read_hypotheses(

@@ -14,10 +14,12 @@ from ml_collections import ConfigDict
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
 from transformer.decoding.sampling import NOT_FINITE, Sample, SamplingRule, sample, start_sample
 from transformer.decoding.search import (
+    Continuations,
     Hypotheses,
     Prompts,
     Rule,
     Search,
+    advance,
     beam_search,
     continue_search,
     start_search,
@@ -72,6 +74,7 @@ class BeamSearch(_Decoder):
         self._before: collections.Counter[int] = collections.Counter()  # sentences per length
         self._start = jax.jit(self._start_search, static_argnums=(3, 4))
         self._continue = jax.jit(self._continue_search, static_argnums=2)
+        self._advance = jax.jit(self._advance_search, static_argnums=2)
         self._grow = jax.jit(lambda search, steps: search.grow(steps, EOS_ID), static_argnums=1)
         self._take = jax.jit(Search.take)
         # A single program runs the searches of several runs with stacked variables.
@@ -86,6 +89,7 @@ class BeamSearch(_Decoder):
         max_length: int,
         adapts: bool = True,
         prepares: bool = False,
+        moves: Int[np.ndarray, "B S V"] | None = None,
     ) -> list[Hypotheses]:
         """Returns each sentence's hypotheses as arrays of shape [P, steps], [P], [P] and [P].
 
@@ -95,13 +99,14 @@ class BeamSearch(_Decoder):
           adapts: whether more shapes may be compiled after many sentences.
           prepares: whether to compile all cache sizes up to `max_length`, even if no translation
             needs them.
+          moves: forces how translations begin; see `decoding.search.Prefixes`.
         """
         length = source_mask(source).shape[1]
         many = adapts and self._before[length] >= MANY
         self._before[length] += len(limits)
         steps = min(FIRST_ROOM if many else length + ROOM, max_length)
         source, limits = divide(variables, source), divide(variables, limits)
-        search = self._start(variables, source, limits, beam_size, steps)
+        search = self._start(variables, source, limits, beam_size, steps, moves)
         rows, hypotheses = np.arange(len(limits)), {}
         while True:
             shrinks = many and len(rows) >= SHRINK * MIN_ROWS
@@ -123,6 +128,21 @@ class BeamSearch(_Decoder):
                 steps = min(2 * steps, max_length)
                 search = self._grow(search, steps)
 
+    def trace(
+        self,
+        variables: Variables,
+        source: Source,
+        limits: Int[np.ndarray, "B"],
+        beam_size: int,
+        max_length: int,
+        moves: Int[np.ndarray, "B S V"] | None = None,
+    ) -> Iterator[tuple[Search, Continuations]]:
+        """Yields the state after each step, and the continuations from which it was selected."""
+        search = self._start(variables, source, limits, beam_size, max_length, moves)
+        while not search.finished.all():
+            search, continuations = self._advance(variables, search, beam_size)
+            yield search, continuations
+
     def search_stacked(
         self,
         shared: Variables,
@@ -135,9 +155,12 @@ class BeamSearch(_Decoder):
         """Returns the hypotheses of several runs, which differ in their `stacked` variables."""
         return jax.device_get(self._stacked(shared, stacked, source, limits, beam_size, max_length))
 
-    def _start_search(self, variables, source, limits, beam_size: int, steps: int) -> Search:
+    def _start_search(self, variables, source, limits, beam_size, steps, moves=None) -> Search:
         cache = self._cache(variables, source, beam_size, steps)
-        return start_search(cache, limits, self._rule(beam_size), steps)
+        return start_search(cache, limits, self._rule(beam_size), steps, moves)
+
+    def _advance_search(self, variables, search: Search, beam_size: int):
+        return advance(search, self._step(variables), self._rule(beam_size))
 
     def _continue_search(self, variables, search: Search, beam_size: int, keep) -> Search:
         return continue_search(self._step(variables), search, self._rule(beam_size), keep)

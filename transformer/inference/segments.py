@@ -20,6 +20,7 @@ from transformer.data.tokenizer import UNK_ID, Ids
 from transformer.errors import UserError
 from transformer.files import Each, read_json
 from transformer.inference.hypotheses import Translation, distinct
+from transformer.inference.prefixes import Prefix
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +127,19 @@ class Segmenter:
             is_line = not part.isspace()
             segments += self(f"{tag} {part}".lstrip(), number) if is_line else [Layout(part)]
         return segments
+
+    def deal(self, prefix: str, segments: Sequence[str], language: str) -> Iterator[Prefix]:
+        """Yields how the translation of each segment begins, given how that of the whole begins.
+
+        A segment of n sentences gets the next n sentences of the prefix, and the last one the rest.
+        """
+        rest = split_sentences(prefix, language)
+        for number, segment in enumerate(segments, 1):
+            count = len(split_sentences(segment, self.language, self.measured.get("words", {})))
+            part, rest = (rest, []) if number == len(segments) else (rest[:count], rest[count:])
+            text = "".join(part)
+            is_whole = bool(rest) or (number < len(segments) and text[-1:].isspace())
+            yield Prefix(text.rstrip() if is_whole else text, is_whole)
 
     def _length(self, tag: str, text: str) -> int:
         """Returns the number of tokens of a text, including its tag and end-of-sentence."""

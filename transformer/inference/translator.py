@@ -10,18 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.batches import Batch, make_batch
-from transformer.data.characters import canonicalize
 from transformer.data.pairs import Pair
-from transformer.data.placeholders import read_line, read_pair, write_text
+from transformer.data.placeholders import read_pair
 from transformer.data.tokenizer import EOS_ID, PAD_ID, Ids, Tokenizer
-from transformer.data.words import read_case, write_case
 from transformer.inference.base import (
-    MAX_NUMBERS,
     Params,
     TokenPredictor,
     TokenTable,
@@ -32,7 +28,14 @@ from transformer.inference.base import (
     static_length,
     static_rows,
 )
-from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
+from transformer.inference.hypotheses import (
+    BLANK,
+    Lines,
+    Translation,
+    not_finite,
+    read_hypotheses,
+)
+from transformer.inference.prefixes import Prefix, PrefixReader, too_long
 from transformer.inference.search import BeamSearch
 from transformer.model.architecture import Architecture
 from transformer.model.layers import NO_DROPOUT, DropoutRates
@@ -106,6 +109,7 @@ class Translator(TokenPredictor):
         num_best: int | None = None,
         rows: int | None = None,
         limits: Sequence[int] | None = None,
+        prefixes: Sequence[Prefix] = (),
     ) -> list[list[Translation]]:
         """Returns the translations of each line, best first, or [('', 0, 0)] for a blank line.
 
@@ -119,16 +123,19 @@ class Translator(TokenPredictor):
           rows: batch size, as compiled by `prepare_rows`; by default, it depends on the number of
             lines.
           limits: maximum tokens per translation with end-of-sentence; `decode` has limits, too.
+          prefixes: how the translations of each line begin; by default, not restricted.
         """
-        results = [[self._copy(line)] for line in lines]
+        results = [[self.lines.copy(line)] for line in lines]
         blank, most = len(lines), num_best or self.decode.num_best
         numbers = numbers or range(1, len(lines) + 1)
-        search = functools.partial(self._search.search, adapts=rows is None)
-        settings = beam_size, numbers, rows, limits
-        for members, hypotheses in self._decode(search, variables, lines, *settings):
+        search = functools.partial(self.search.search, adapts=rows is None)
+        settings = beam_size, numbers, rows, limits, prefixes
+        for members, hypotheses in self.decode_lines(search, variables, lines, *settings):
             for row, i in enumerate(members):
-                results[i] = self._read(hypotheses[row], lines[i], most)
+                results[i] = self.read_best(hypotheses[row], lines[i], most)
                 if not results[i]:
+                    if prefixes and any(prefixes[i]):
+                        raise too_long(prefixes[i])  # its end comes after the length limit
                     raise not_finite(numbers[i], "translation")
             blank -= len(members)
             done(len(members))
@@ -139,7 +146,7 @@ class Translator(TokenPredictor):
         """Compiles `translate` for batches of a static shape; see `BeamSearch`."""
         source, limits = self.make_batch([], [], rows, length).source, np.zeros(rows, np.int32)
         settings = self.decode.beam_size, self._max_target_length(length)
-        self._search.search(variables, source, limits, *settings, adapts=False, prepares=True)
+        self.search.search(variables, source, limits, *settings, adapts=False, prepares=True)
 
     def translate_stacked(
         self,
@@ -156,16 +163,16 @@ class Translator(TokenPredictor):
           shared: the variables that all runs share.
         """
         count = len(jax.tree.leaves(variables)[0])
-        results = [[[self._copy(line)] for line in lines] for _ in range(count)]
-        search = functools.partial(self._search.search_stacked, shared or {})
-        for rows, hypotheses in self._decode(
+        results = [[[self.lines.copy(line)] for line in lines] for _ in range(count)]
+        search = functools.partial(self.search.search_stacked, shared or {})
+        for rows, hypotheses in self.decode_lines(
             search, variables, lines, beam_size, range(1, len(lines) + 1), limits=limits
         ):
             for row, i in enumerate(rows):
                 for number, of_run in enumerate(results):
                     best = jax.tree.map(lambda x, at=(number, row): x[at], hypotheses)
                     # An error would stop all runs. The loss shows that this run has diverged.
-                    of_run[i] = self._read(best, lines[i], 1) or [BLANK]
+                    of_run[i] = self.read_best(best, lines[i], 1) or [BLANK]
         return results
 
     def score(
@@ -182,36 +189,12 @@ class Translator(TokenPredictor):
           first_line: number of the first pair, for warnings.
           done: called with the number of pairs completed since the last call.
         """
-        encoded = self._encode_pairs(sources, targets, first_line)
+        encoded = self.encode_texts(sources, targets, first_line)
         lengths = [len(ids) + 1 for ids in encoded[1]]
         return self._log_probs(variables, self.batches(*encoded), lengths, first_line, done)
 
-    def cross_attention(
-        self,
-        variables: Variables,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        first_line: int = 1,
-        done: Callable[[int], None] = lambda count: None,
-    ) -> Iterator[tuple[int, Float[np.ndarray, "layers H L M"]]]:
-        """Yields (pair index, weights): the cross-attention from the target to the source.
-
-        Rows are the target tokens and `</s>`; columns are the source tokens and `</s>`. Pairs are
-        not yielded in order, but grouped by length. The arguments are the same as for `score`.
-        """
-        encoded = self._encode_pairs(sources, targets, first_line)
-        heads = self.model.config.num_decoder_layers * self.model.config.num_heads
-
-        def size(rows: int, length: int) -> int:
-            # Splits a batch into equal parts with at most MAX_NUMBERS attention weights each.
-            return math.ceil(rows / math.ceil(rows * heads * length**2 / MAX_NUMBERS))
-
-        for rows, batch in self.batches(*encoded, size):
-            weights = jax.device_get(self._cross(variables, batch))
-            for row, i in enumerate(rows):
-                columns, length = (len(side[i]) + 1 for side in encoded)
-                yield i, weights[:, row, :, :length, :columns]
-            done(len(rows))
+    def pieces(self, ids: Ids) -> list[str]:
+        return self.target_tokenizer.pieces(ids)
 
     def unread(self, source: str, target: str) -> tuple[int, int]:
         """Returns the number of tokens that are truncated from each side of a pair."""
@@ -221,21 +204,15 @@ class Translator(TokenPredictor):
 
     def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
         """Returns the attention for a source and a target, which defaults to the translation."""
-        if self.decode.transfer_case:
-            line, beam = source, self.decode.beam_size
-            source = read_case(canonicalize(line), self.source_tokenizer.words)
-            if target is not None and source != line:
-                # Recovers the model's output before it was converted to the case of the line.
-                [best] = self.translate(variables, [source], num_best=beam, rows=1)
-                texts = [each.text for each in reversed(best)]
-                as_written = {self._write(text, line, {})[0]: text for text in texts}
-                target = as_written.get(target, target)
-        if target is None:
+        if target is not None:
+            source, target = self.without_case(variables, source, target)
+        else:
             # Uses a batch size that a server has already compiled.
+            source = self.lines.without_case(source)
             [[best]] = self.translate(variables, [source], num_best=1, rows=1)
             target = best.text
         [(source, target, *_)] = self.read_pairs([Pair(source, target)])
-        [sources], [targets] = self._encode_pairs([source], [target], 1)
+        [sources], [targets] = self.encode_texts([source], [target], 1)
         length = static_length(max(len(sources), len(targets)) + 1, self.max_length)
         return Attention.of_first_text(
             self._attend(variables, self.make_batch([sources], [targets], 1, length)),
@@ -303,11 +280,21 @@ class Translator(TokenPredictor):
     # -- private methods
 
     @functools.cached_property
-    def _search(self) -> BeamSearch:
+    def search(self) -> BeamSearch:
         return BeamSearch(self.model, self.decode)
 
     @functools.cached_property
-    def _cross(self):
+    def lines(self) -> Lines:
+        """Reads lines and writes translations."""
+        return Lines(self.source_tokenizer.words, self.decode)
+
+    @functools.cached_property
+    def _prefix_reader(self) -> PrefixReader:
+        return PrefixReader(self.target_tokenizer)
+
+    @functools.cached_property
+    def cross_weights(self) -> Callable:
+        """A compiled function that returns the weights of cross-attention for a batch."""
         return jax.jit(lambda *batch: self.batch_attention(*batch)["cross"].weights)
 
     def read_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
@@ -320,7 +307,7 @@ class Translator(TokenPredictor):
         sources, targets = ([pair[:2][side] for pair in pairs] for side in (0, 1))
         return self.source_tokenizer.encode(sources), self.target_tokenizer.encode(targets)
 
-    def _encode_pairs(
+    def encode_texts(
         self, sources: Sequence[str], targets: Sequence[str], first_line: int
     ) -> tuple[list[Any], list[Any]]:
         numbers = range(first_line, first_line + len(sources))
@@ -338,28 +325,22 @@ class Translator(TokenPredictor):
                 )
         return [ids[:limit] for ids in encoded]
 
-    def _read(self, hypotheses: Any, line: str, most: int) -> list[Translation]:
+    def read_best(self, hypotheses: Any, line: str, most: int) -> list[Translation]:
         """Returns translations of a line, with the line's case restored; see `read_hypotheses`."""
-        write = functools.partial(self._write, line=line, strings=self._read_line(line)[1])
+        write = functools.partial(self.lines.write, line=line, strings=self.lines.read(line)[1])
         return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write)
 
-    def _copy(self, line: str) -> Translation:
-        """Returns a copy of a line that has no words to translate, or `BLANK`."""
-        words, line = self.source_tokenizer.words, canonicalize(line)
-        return Translation(words.written(line), 0.0, 0) if words.is_copied(line) else BLANK
+    def without_case(self, variables: Variables, line: str, target: str) -> tuple[str, str]:
+        """Returns a pair before the case of the line was transferred to the translation."""
+        if (source := self.lines.without_case(line)) == line:
+            return line, target
+        [best] = self.translate(variables, [source], num_best=self.decode.beam_size, rows=1)
+        texts = [each.text for each in reversed(best)]
+        return source, {self.lines.write(text, line, {})[0]: text for text in texts}.get(
+            target, target
+        )
 
-    def _read_line(self, line: str) -> tuple[str, dict[str, str]]:
-        """Returns a line as model input, and its copied strings, keyed by placeholder."""
-        words, transfers = self.source_tokenizer.words, self.decode.transfer_case
-        return read_line(read_case(canonicalize(line), words) if transfers else line, words)
-
-    def _write(self, text: str, line: str, strings: Mapping[str, str]) -> tuple[str, int]:
-        """Returns a text with a line's case and copied strings, and a count of missing strings."""
-        if self.decode.transfer_case:
-            text = write_case(text, canonicalize(line), self.source_tokenizer.words)
-        return write_text(text, strings)
-
-    def _decode(
+    def decode_lines(
         self,
         search: Callable,
         variables: Variables,
@@ -368,16 +349,20 @@ class Translator(TokenPredictor):
         numbers: Sequence[int],
         rows: int | None = None,
         limits: Sequence[int] | None = None,
+        prefixes: Sequence[Prefix] = (),
     ) -> Iterator[tuple[list[int], Any]]:
         """Yields the indices of the non-blank lines in each batch, and the lines' hypotheses."""
-        lines = ["" if self._copy(line).text else self._read_line(line)[0] for line in lines]
+        begun = {i: self.lines.read_prefix(lines[i], p) for i, p in enumerate(prefixes) if any(p)}
+        copied = {i for i, line in enumerate(lines) if self.lines.copy(line).text} - begun.keys()
+        lines = ["" if i in copied else self.lines.read(x)[0] for i, x in enumerate(lines)]
         encoded = self._cut(self.source_tokenizer.encode(lines), numbers)
         todo = [i for i, ids in enumerate(encoded) if len(ids)]
         lengths = [len(ids) + 1 for ids in encoded]
         beam_size = beam_size or self.decode.beam_size
         workers, most = share(self.decode.batch_size)
         size = rows or static_rows(math.ceil(len(todo) / workers), most)
-        batches = list(length_groups(todo, lengths, size, self.max_length))
+        parts = [[i for i in todo if (i in begun) == is_begun] for is_begun in (False, True)]
+        batches = [b for part in parts for b in length_groups(part, lengths, size, self.max_length)]
         # The first batch of each length comes first, so that all lengths compile concurrently.
         firsts = {length: rows[0] for rows, length in reversed(batches)}
         batches.sort(key=lambda batch: batch[0][0] != firsts[batch[1]])
@@ -389,7 +374,10 @@ class Translator(TokenPredictor):
             for row, i in enumerate(rows):
                 limit = self._max_target_length(lengths[i])
                 steps[row] = min(limit, limits[i]) if limits else limit
-            return rows, search(variables, source, steps, beam_size, most)
+            options = {}
+            if rows[0] in begun:
+                options = {"moves": self._prefix_reader.moves([begun[i] for i in rows], size)}
+            return rows, search(variables, source, steps, beam_size, most, **options)
 
         with ThreadPoolExecutor(workers) as pool:
             yield from pool.map(run, batches)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +22,11 @@ from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.files import import_sibling, partial_folder
 from transformer.inference.generator import Generator
+from transformer.inference.hypotheses import Alternative, Branch, NextToken
+from transformer.inference.inspection import Inspector, count_and_temperature
+from transformer.inference.prefixes import Prefix
 from transformer.inference.translator import Translator
-from transformer.operations import OPERATIONS, Operation, Request, TextScore
+from transformer.operations import OPERATIONS, Operation, Request, TextScore, list_of_texts
 from transformer.runs.run import Run, RunProgress, TrainedRun
 from transformer.runs.weights import Weights
 from transformer.runs.workdir import load_config, run_folder, stored_run
@@ -124,7 +127,11 @@ class LoadedRun(Run):
         return f"LoadedRun({str(self.folder)!r}: {self.config.task}, weights of step {steps})"
 
     def translate(
-        self, texts: Iterable[str], num_best: int | None = None, source_tag: str | None = None
+        self,
+        texts: Iterable[str],
+        num_best: int | None = None,
+        source_tag: str | None = None,
+        prefix: Iterable[str] | None = None,
     ) -> list[Any]:
         """Returns the translation of each text, or '' for a blank text.
 
@@ -135,8 +142,10 @@ class LoadedRun(Run):
           num_best: if given, a list of up to this many translations (see `Translation`) is
             returned for each text. The maximum is `decode.beam_size`.
           source_tag: tag to prepend to every text, such as <2de>, if the model uses tags.
+          prefix: how the translation of each text begins, or '' for any beginning. It may end
+            within a word; one that ends with a space ends a word.
         """
-        return self._best("translate", texts, num_best, source_tag)
+        return self._best("translate", texts, num_best, source_tag, prefix)
 
     def score(
         self,
@@ -150,18 +159,63 @@ class LoadedRun(Run):
           targets: translations of the texts; required for translation models, rejected for others.
           source_tag: see `translate`.
         """
-        operation, texts = self.operation("score"), _list_of_texts(texts)
-        pairs: list[Any] = texts
-        if operation.has_pairs:
-            if targets is None:
-                raise UserError("score of a translator needs targets: score(sources, targets)")
-            targets = _list_of_texts(targets)
-            if len(texts) != len(targets):
-                raise UserError(f"score has {len(texts)} sources and {len(targets)} targets")
-            pairs = list(zip(texts, targets, strict=True))
-        elif targets is not None:
-            raise UserError("score of a language model has no targets: leave them out")
+        operation, texts = self.operation("score"), list_of_texts(texts)
+        targets = self._targets("score", texts, targets)
+        pairs = list(zip(texts, targets, strict=True)) if operation.has_pairs else texts
         return [score for [score] in operation.answer(Request(pairs, source_tag=source_tag))]
+
+    def next_tokens(
+        self,
+        texts: Iterable[str],
+        targets: Iterable[str] | None = None,
+        num_best: int = 5,
+        temperature: float = 1.0,
+        source_tag: str | None = None,
+    ) -> list[list[NextToken]]:
+        """Returns how probable each token of each target, or of each text itself, is.
+
+        Args:
+          targets: see `score`.
+          num_best: number of most probable tokens at each position.
+          temperature: divides the logits: below 1 it sharpens, above 1 it flattens distributions.
+        """
+        self._check_task("next_tokens")
+        texts = list_of_texts(texts)
+        targets = self._targets("next_tokens", texts, targets)
+        options = count_and_temperature(num_best, temperature)
+        if isinstance(model := self.trained.predictor, Generator):
+            return model.next_tokens(self.trained.variables, texts, *options)
+        pairs = self._sources(texts, source_tag), targets
+        return self._inspector("next_tokens").next_tokens(*pairs, *options)
+
+    def alternatives(
+        self,
+        text: str,
+        target: str,
+        position: int,
+        num_best: int = 5,
+        temperature: float = 1.0,
+        source_tag: str | None = None,
+    ) -> list[Alternative]:
+        """Returns the most probable tokens at a position, with the translations that would follow.
+
+        Args:
+          position: zero-based index of a token of the target, or of the end after the last one.
+        """
+        inspector, [source] = self._inspector("alternatives"), self._sources([text], source_tag)
+        options = position, *count_and_temperature(num_best, temperature)
+        return inspector.alternatives(source, list_of_texts([target])[0], *options)
+
+    def beam(
+        self, text: str, prefix: str = "", source_tag: str | None = None
+    ) -> list[list[Branch]]:
+        """Returns the continuations at each step of the search for a translation."""
+        inspector, [source] = self._inspector("beam"), self._sources([text], source_tag)
+        if "translate" in REGISTRY[self.config.task].operations:
+            plan = self.operation("translate").plan(Request([source], is_file=True))
+            if len(plan.items) > 1:
+                raise UserError(f"the text is translated in {len(plan.items)} parts: give one")
+        return inspector.beam(source, Prefix(list_of_texts([prefix])[0]))
 
     def evaluate(
         self, texts: Iterable[str], *references: Iterable[str], source_tag: str | None = None
@@ -173,7 +227,7 @@ class LoadedRun(Run):
           source_tag: see `translate`.
         """
         self._check_task("evaluate")
-        sources, lists = self._tagged(texts, source_tag), list(map(_list_of_texts, references))
+        sources, lists = self._tagged(texts, source_tag), list(map(list_of_texts, references))
         if not sources or not lists or {*map(len, lists)} != {len(sources)}:
             counts = ", ".join(map(str, map(len, lists))) or "no"
             raise UserError(
@@ -231,10 +285,8 @@ class LoadedRun(Run):
         predictor = self.trained.predictor
         if target is not None and not isinstance(predictor, Translator):
             raise UserError(f"attention of config.task={self.config.task} has no target")
-        targets = [] if target is None else _list_of_texts([target])
-        [text] = self._tagged([text], source_tag)
-        if not isinstance(predictor, Generator) and predictor.is_blank(text):
-            raise UserError("the text is blank: give one whose attention is to be seen")
+        targets = [] if target is None else list_of_texts([target])
+        [text] = self._sources([text], source_tag)
         attention = predictor.attention(self.trained.variables, text, *targets)
         if not attention.weights:
             raise UserError(
@@ -284,19 +336,51 @@ class LoadedRun(Run):
             )
 
     def _best(
-        self, name: str, texts: Iterable[Any], num_best: int | None, tag: str | None = None
+        self,
+        name: str,
+        texts: Iterable[Any],
+        num_best: int | None,
+        tag: str | None = None,
+        prefix: Iterable[str] | None = None,
     ) -> list[Any]:
         """Returns all results for each text, or only the best one if `num_best` is None."""
-        operation = self.operation(name)
-        answers = operation.answer(Request(_list_of_texts(texts), self._count(num_best), tag))
+        operation, texts = self.operation(name), list_of_texts(texts)
+        request = Request(texts, self._count(num_best), tag, prefixes=list_of_texts(prefix or ()))
+        answers = operation.answer(request)
         if num_best is not None:
             return answers
         return [best[0][0] if best else "" for best in answers]
 
+    def _inspector(self, method: str) -> Inspector:
+        self._check_task(method)
+        return Inspector(self.trained.predictor, self.trained.variables)
+
+    def _targets(
+        self, method: str, texts: Sequence[str], targets: Iterable[str] | None
+    ) -> list[str]:
+        """Returns the targets of a method, one for each text, or [] for a language model."""
+        if isinstance(self.trained.predictor, Generator):
+            if targets is not None:
+                raise UserError(f"{method} of a language model has no targets: leave them out")
+            return []
+        if targets is None:
+            raise UserError(f"{method} of a translator needs targets: {method}(sources, targets)")
+        targets = list_of_texts(targets)
+        if len(texts) != len(targets):
+            raise UserError(f"{method} has {len(texts)} sources and {len(targets)} targets")
+        return targets
+
+    def _sources(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
+        """Returns the texts with their tags; raises UserError if one is blank."""
+        tagged, model = self._tagged(texts, source_tag), self.trained.predictor
+        if not isinstance(model, Generator) and any(map(model.is_blank, tagged)):
+            raise UserError("the text is blank: give one that has words")
+        return tagged
+
     def _tagged(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
         """Returns the source texts, with their tags prepended if the model uses tags."""
         tag = Tagger(self.config.data, source_tag)
-        return [tag(text, f"text {number}") for number, text in enumerate(_list_of_texts(texts), 1)]
+        return [tag(text, f"text {number}") for number, text in enumerate(list_of_texts(texts), 1)]
 
     def _count(self, num_best: int | None) -> int:
         """Returns the number of results for each text, after checking `num_best`."""
@@ -309,14 +393,3 @@ class LoadedRun(Run):
         except UserError as error:
             raise UserError(str(error).replace("config.decode.num_best", "num_best")) from None
         return num_best
-
-
-def _list_of_texts(texts: Iterable[Any]) -> list[str]:
-    """Returns the texts as a list, after checking that all of them are strings."""
-    if isinstance(texts, str):
-        raise UserError(f"{texts[:40]!r} is a single text: give a list of texts")
-    texts = list(texts)  # an iterator, such as a file, can be read only once
-    for number, text in enumerate(texts, 1):
-        if not isinstance(text, str):
-            raise UserError(f"text {number} is {text!r}, of type {type(text).__name__}: give a str")
-    return texts

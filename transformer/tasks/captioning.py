@@ -77,7 +77,7 @@ class CaptionTask(TranslationTask):
 
     noun, model_noun, invitation = "picture", "captioner", "Drop a picture"
     sources = REGISTRY
-    operations = ("caption",)
+    operations = ("caption", "next_tokens", "alternatives", "beam")
     reads, label_type = PICTURES, CAPTIONS
 
     predictor: Captioner  # pyright: ignore[reportIncompatibleVariableOverride]

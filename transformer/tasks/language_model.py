@@ -64,7 +64,7 @@ class LanguageModelTask(TokenTask):
     model_noun, invitation = "language model", "Type to continue"
     sources = REGISTRY
     metrics = "texts"
-    operations = ("generate", "score")
+    operations = ("generate", "score", "next_tokens")
     reads = DOCUMENTS
 
     text: LanguageText

@@ -63,7 +63,7 @@ class TranslationTask(TokenTask):
     model_noun, invitation = "translator", "Type to translate"
     sources = sources.REGISTRY
     metrics = "translations"
-    operations = ("translate", "score", "evaluate")
+    operations = ("translate", "score", "evaluate", "next_tokens", "alternatives", "beam")
     reads, is_translated = PAIRS, True
 
     text: TranslationText

@@ -180,7 +180,7 @@ function listen() {
   onCheck("tokens", "tokens", NAMED.tokens);
   byId("frame").addEventListener("input", ({ target }) => choose({ frame: Number(target.value) }));
   document.addEventListener("keydown", steer);
-  window.addEventListener("hashchange", () => readAddress());
+  window.addEventListener("hashchange", () => examples.length && readAddress());
   let width = 0;
   new ResizeObserver(([{ contentRect }]) => {
     if (contentRect.width !== width && width && choice) show();

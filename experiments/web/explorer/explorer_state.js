@@ -3,6 +3,7 @@
 
 const data = JSON.parse(byId("data").textContent);
 let examples = data.examples.map(decodeExample);
+let foreign = []; // names in the address that are those of the page around
 const VIEWS = { matrix: "Matrix", lines: "Lines", heads: "All heads" };
 const VALUES = { weights: "weights", norms: "weights × norms" };
 // In the address these count from one.
@@ -76,7 +77,8 @@ function existing(choice) {
 
 /** The choice as the part of the address after `#`. */
 function toAddress(choice) {
-  const parts = new URLSearchParams();
+  const all = [...new URLSearchParams(location.hash.slice(1))];
+  const parts = new URLSearchParams(all.filter(([name]) => foreign.includes(name)));
   for (const [name, value] of Object.entries(choice)) {
     if (value !== null) parts.set(name, COUNTED.includes(name) ? value + 1 : value);
   }
@@ -88,6 +90,7 @@ function fromAddress(address) {
   const asked = firstChoice();
   const strange = [];
   for (const [name, text] of new URLSearchParams(address)) {
+    if (foreign.includes(name)) continue;
     if (COUNTED.includes(name) && /^[1-9]\d{0,5}$/.test(text)) asked[name] = Number(text) - 1;
     else if (NAMED[name]?.includes(text)) asked[name] = text;
     else strange.push(`The address says ${name}=${text}, which is nothing that this page knows.`);

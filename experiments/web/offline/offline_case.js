@@ -48,12 +48,13 @@ function capitalize(text, language) {
 
 const titleCase = (text, language) => text.replace(WORD_START, (c) => capitalize(c, language));
 
+const escaped = (text) => text.replace(/[$()*+.?[\\\]^{|}/]/g, "\\$&");
+
 class Words {
   /** spec: see `make_words` in `transformer/bridges/browser.py`. symbols: always one token. */
   constructor({ forms, copied, languages, patterns, names }, symbols) {
-    const escaped = symbols.map((symbol) => symbol.replace(/[$()*+.?[\\\]^{|}/]/g, "\\$&"));
-    const pattern = [...escaped, patterns.string, `(?<word>${patterns.word})`].join("|");
-    this.pattern = new RegExp(pattern, "gu");
+    const parts = [...symbols.map(escaped), patterns.string, `(?<word>${patterns.word})`];
+    this.pattern = new RegExp(parts.join("|"), "gu");
     this.start = new RegExp(patterns.start, "u");
     this.number = new RegExp(`^(?:${patterns.number})$`, "u");
     [this.readIn, this.writeIn] = languages;
@@ -204,6 +205,13 @@ class Words {
       end = start + text.length;
     });
     return [read + line.slice(end), strings];
+  }
+
+  /** A translation with the names of its strings, as a model writes it. */
+  nameStrings(text, strings) {
+    const part = "[\\p{L}\\p{N}_]"; // of a longer word
+    const alone = (string) => new RegExp(`(?<!${part})${escaped(string)}(?!${part})`, "u");
+    return [...strings].reduce((all, [name, string]) => all.replace(alone(string), name), text);
   }
 
   /** A translation with the string of each name once, and how many strings it lacks. */

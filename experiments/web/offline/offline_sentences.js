@@ -15,6 +15,7 @@ function readRules(spec) {
     break: read(spec.break, ""),
     clause: read(spec.clause, "g"),
     unspaced: read(spec.unspaced, "g"),
+    target: spec.target && readRules(spec.target),
   };
 }
 

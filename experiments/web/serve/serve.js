@@ -1,24 +1,39 @@
 "use strict";
-// Asks each run while somebody types, drops what is outdated, and shows the answers and the heads.
+// Asks each run while somebody types, drops what is outdated, and shows the answers and a look inside.
 {
   const PAUSE = 180; // milliseconds without a key before the runs are asked
   const MAX_BYTES = 500_000; // bytes of a picture that is sent as it is
   const MAX_SIDE = 1024; // pixels of the longer side of one that is made smaller
   const MAX_CLASSES = 5; // shown for each run
   const POLL = 1000; // milliseconds between looks at a server that is starting
+  const STRANGE = "unlike the training text: loops, is empty or is cut";
+  const CHOOSE = "Choose an answer, or one of these, to look inside.";
+  const BARS = 5; // of what else may stand at a place
   const BLANK = /^[\p{White_Space}\p{Default_Ignorable_Code_Point}\p{Cc}]*$/u;
   const runs = JSON.parse(byId("served").textContent);
+  const tabs = [...document.querySelectorAll("[role=tab]")];
   const cards = [...document.querySelectorAll(".run")].map((card, i) => ({
     run: runs[i],
     card,
     answers: card.querySelector(".answers"),
     told: card.querySelector(".told"),
-    heads: card.querySelector("button.heads"),
-    chosen: 0, // the answer whose heads are shown
+    tabs: tabs.filter(({ dataset }) => runs[i].operations.includes(dataset.operation)),
     texts: [], // of the answers
   }));
+  // What is chosen, besides the fields. The address and the browser's history hold both.
+  const first = cards.find((one) => one.tabs.length)?.run.name;
+  const FIRST = { run: first, tab: "", answer: 0, position: null, temperature: 1 };
+  const NUMBERED = ["answer", "position"]; // in the address these count from one
+  const FIELDS = Object.fromEntries(["text", "prefix", "best", "tag"].filter(byId).map((name) => {
+    const options = [...(byId(name).options ?? [])];
+    return [name, (options.find((each) => each.defaultSelected) ?? options[0])?.value ?? ""];
+  }));
+  const view = { ...FIRST };
+  foreign = [...Object.keys(FIRST), ...Object.keys(FIELDS)];
+  const nameOf = (tab) => tab.getAttribute("aria-controls");
+  const shown = () => cards.find(({ run }) => run.name === view.run); // the card that is looked into
   let asking = new AbortController(); // of what was typed last
-  let shown = null; // the card whose heads are shown
+  let looking = new AbortController(); // of what is seen inside
   let pause = null;
   let picture = ""; // a data URL
 
@@ -67,23 +82,28 @@
     return [button];
   }
 
+  /** An answer's line: a button if there is something to look into. */
+  function line(one, i, ...content) {
+    if (!one.tabs.length) return element("span", { dir: "auto" }, ...content);
+    const click = () => go({ run: one.run.name, answer: i, tab: view.tab || nameOf(one.tabs[0]) });
+    const attributes = { type: "button", dir: "auto", class: "answer", on: { click } };
+    return element("button", attributes, ...content);
+  }
+
   // -- each task: answers as elements, with their texts
 
   async function translated(one, text, signal) {
-    const asked = { ...fields(one.run), texts: [text], num_best: count(one.run) };
+    const prefixes = byId("prefix").value ? { prefixes: [byId("prefix").value] } : {};
+    const asked = { ...fields(one.run), texts: [text], num_best: count(one.run), ...prefixes };
     const answer = await post("translate", asked, signal);
     const [found] = answer.translations;
     const unit = "score: log-probability in nats over the length penalty, summed over segments";
     one.note = [unread(answer.unread[0]), unit].filter(Boolean).join(" · ");
     one.texts = found.map((each) => each.text);
     return found.map((each, i) => {
-      const button = element(
-        "button",
-        { type: "button", dir: "auto", on: { click: () => chooseAnswer(one, i) } },
-        each.text || "∅",
-      );
-      const line = one.heads ? button : element("span", { dir: "auto" }, each.text);
-      return element("li", {}, line, ...copying(each.text), number(each.score));
+      const strange = each.degenerate ? [element("small", {}, STRANGE)] : [];
+      const shownText = line(one, i, each.text || "∅");
+      return element("li", {}, shownText, ...copying(each.text), number(each.score), ...strange);
     });
   }
 
@@ -105,10 +125,10 @@
     return found.map((each, i) => {
       const same = each.text.startsWith(text) ? text.length : 0;
       const rest = element("span", { class: "written" }, each.text.slice(same));
-      const line = element("span", { dir: "auto" }, each.text.slice(0, same), rest);
+      const shownText = line(one, i, each.text.slice(0, same), rest);
       const score = scores[i + 1];
       const numbers = score ? [number(score.log_prob)] : [];
-      return element("li", {}, line, ...copying(each.text), ...numbers);
+      return element("li", {}, shownText, ...copying(each.text), ...numbers);
     });
   }
 
@@ -119,11 +139,12 @@
     const answer = await post("classify", asked, signal);
     const [found] = answer.classes;
     one.note = unread(answer.unread[0]);
-    return found.map(({ label, probability }) => {
+    one.texts = found.map(({ label }) => label);
+    return found.map(({ label, probability }, i) => {
       const percent = `${(100 * probability).toFixed(1)}%`;
       return element(
         "li", { class: "bar", style: `--share: ${100 * probability}%` },
-        element("span", { dir: "auto" }, label), element("span", { class: "number" }, percent),
+        line(one, i, label), element("span", { class: "number" }, percent),
       );
     });
   }
@@ -177,7 +198,9 @@
 
   function ask() {
     clearTimeout(pause);
+    pause = null;
     asking.abort();
+    looking.abort();
     asking = new AbortController();
     const text = byId("text").value;
     const [length, most] = [[...text].length, Number(byId("text").dataset.characters)];
@@ -190,24 +213,25 @@
 
   function askSoon() {
     clearTimeout(pause);
-    pause = setTimeout(ask, PAUSE);
+    Object.assign(view, { answer: 0, position: null });
+    pause = setTimeout(() => (remember(false), ask()), PAUSE);
     for (const one of cards) one.card.classList.add("late");
-    if (shown) awaitHeads();
+    byId("panel").classList.add("late");
   }
 
   async function askOne(one, text, signal) {
     const start = performance.now();
     one.card.classList.add("late");
-    if (one === shown) awaitHeads();
+    if (one === shown()) look();
     try {
       one.note = "";
       const answers = await (ASK[one.run.task] ?? classified)(one, text, signal);
       if (signal.aborted) return;
       const time = `${Math.round(performance.now() - start)} ms`;
-      one.chosen = 0;
-      one.answers.replaceChildren(...answers);
+      renew(one.answers, ...answers);
+      one.answers.style.minHeight = `${one.answers.offsetHeight}px`; // what is below stays
       tell(one, [one.note, time].filter(Boolean).join(" · "), false);
-      if (one === shown) await showHeads();
+      if (one === shown()) look();
     } catch (error) {
       if (signal.aborted) return;
       refuse(one, reasonOf(error));
@@ -222,7 +246,7 @@
     one.answers.replaceChildren();
     one.texts = [];
     tell(one, reason, true);
-    if (one === shown) noHeads(reason);
+    if (one === shown()) nothing(reason);
   }
 
   function tell(one, text, isWrong) {
@@ -233,68 +257,184 @@
 
   function empty(one) {
     one.answers.replaceChildren();
+    one.answers.style.minHeight = "";
     one.texts = [];
     tell(one, "", false);
-    if (one === shown) byId("heads").hidden = true;
+    if (one === shown()) look();
   }
 
-  // -- the heads
+  // -- the panel
 
-  function chooseAnswer(one, i) {
-    one.chosen = i;
-    open(one);
-  }
-
-  /** Shows a run's heads, or none. */
-  function open(one) {
-    shown = one;
-    for (const each of cards) {
-      if (!each.heads) continue;
-      each.heads.setAttribute("aria-pressed", each === shown);
-      each.heads.textContent = each === shown ? "Hide the heads" : "Show the heads";
+  /** Shows the chosen tab of the chosen answer. */
+  async function look() {
+    looking.abort();
+    looking = new AbortController();
+    const { signal } = looking;
+    const [one, text, panel] = [shown(), byId("text").value, byId("panel")];
+    panel.hidden = !one || lacks(one, text);
+    byId("clear")?.toggleAttribute("hidden", !byId("prefix").value);
+    if (panel.hidden) return;
+    for (const tab of tabs) tab.hidden = !one.tabs.includes(tab);
+    const open = one.tabs.find((tab) => nameOf(tab) === view.tab) ?? (view.tab && one.tabs[0]);
+    view.tab = open ? nameOf(open) : "";
+    for (const tab of tabs) {
+      tab.setAttribute("aria-selected", tab === open);
+      tab.tabIndex = tab === (open || one.tabs[0]) ? 0 : -1;
+      if (tab !== open) byId(nameOf(tab)).hidden = true;
     }
-    if (shown) showHeads();
-    else byId("heads").hidden = true;
-  }
-
-  /** Marks the heads that are on the screen as outdated. */
-  function awaitHeads() {
-    byId("heads").hidden = false;
-    byId("heads-told").textContent = "The heads of this text are being computed.";
-    byId("maps").classList.add("late");
-  }
-
-  function noHeads(reason) {
-    byId("heads-told").textContent = `No heads: ${reason}`;
-    byId("maps").hidden = true;
-  }
-
-  async function showHeads() {
-    const { signal } = asking;
-    const [one, text] = [shown, byId("text").value];
-    if (lacks(one, text)) return;
-    awaitHeads();
+    byId("close").hidden = !open;
+    panel.classList.toggle("late", Boolean(open));
+    byId("panel-told").textContent = open ? "It is being computed." : CHOOSE;
     if (one.card.classList.contains("late")) return; // its answer comes first
-    const { chosen } = one;
-    const target = one.run.task === "translation" ? { target: one.texts[chosen] } : {};
-    one.answers.querySelectorAll("button:not(.copy)").forEach((button, i) =>
-      button.setAttribute("aria-pressed", i === one.chosen),
-    );
-    try {
-      const found = await post("attention", { ...fields(one.run), ...given(one, text), ...target }, signal);
-      if (signal.aborted || one !== shown || chosen !== one.chosen) return;
-      byId("heads-told").textContent = "";
-      byId("maps").classList.remove("late");
-      byId("maps").hidden = false;
-      explorer.open(found);
-    } catch (error) {
-      if (!signal.aborted && one === shown) noHeads(reasonOf(error));
+    view.answer = Math.max(0, Math.min(view.answer, one.texts.length - 1));
+    for (const each of cards) {
+      each.answers.querySelectorAll(".answer").forEach((button, i) => {
+        button.setAttribute("aria-pressed", Boolean(open) && each === one && i === view.answer);
+      });
     }
+    if (!open) return;
+    if (!one.texts.length) return nothing(one.told.textContent);
+    try {
+      await SHOW[view.tab](one, text, signal);
+      if (signal.aborted) return;
+      byId("panel-told").textContent = "";
+      panel.classList.remove("late");
+    } catch (error) {
+      if (!signal.aborted) nothing(reasonOf(error));
+    }
+  }
+
+  /** Tells why a tab has nothing to show. */
+  function nothing(reason) {
+    byId("panel").classList.remove("late");
+    if (view.tab) byId(view.tab).hidden = true;
+    byId("panel-told").textContent = view.tab ? `Nothing to show: ${reason}` : "";
+  }
+
+  async function showWords(one, text, signal) {
+    const translates = one.run.task === "translation";
+    const written = one.texts[view.answer];
+    const asked = { ...fields(one.run), num_best: BARS, temperature: view.temperature };
+    const texts = translates ? { texts: [text], targets: [written] } : { texts: [written] };
+    const [entries] = (await post("next_tokens", { ...asked, ...texts }, signal)).next_tokens;
+    const position = view.position < entries.length ? view.position : null;
+    const entry = entries[position];
+    const before = entries.slice(0, position ?? 0).map(({ token }) => token);
+    let found = entry?.best.map((each) => ({ ...each, prefix: joinTokens([...before, each.token]) }));
+    if (entry && one.run.operations.includes("alternatives")) {
+      const place = { text, target: written, position };
+      found = (await post("alternatives", { ...asked, ...place }, signal)).alternatives;
+    }
+    if (signal.aborted) return;
+    byId("words").hidden = false;
+    const open = (i) => go({ position: i === position ? null : i });
+    drawTokens(byId("pieces"), entries, position, open);
+    byId("instead").hidden = !entry;
+    if (!entry) return;
+    byId("instead-title").replaceChildren("Instead of ", tokenMark(entry.token));
+    byId("entropy").textContent =
+      `Entropy: ${entry.entropy.toFixed(2)} nats. Choose one: what is before it stays, and the rest follows.`;
+    drawBars(byId("bars"), found, entry.token, ({ prefix }) => {
+      go({ answer: 0 }, translates ? { prefix } : { text: prefix });
+    });
+  }
+
+  async function showBeam(one, text, signal) {
+    const prefix = byId("prefix").value;
+    const asked = { ...fields(one.run), text, ...(prefix ? { prefix } : {}) };
+    const found = await post("beam", asked, signal);
+    if (signal.aborted) return;
+    byId("beam").hidden = false;
+    const search = readBeam(found, one.texts[0]);
+    const tree = drawBeam(byId("tree"), search, (told) => (byId("node").textContent = told));
+    explain = async () => {
+      const why = byId("why").value;
+      const target = { texts: [text], targets: [why], num_best: 1 };
+      const asks = !BLANK.test(why) && why.startsWith(prefix);
+      const [sentence, path] = asks
+        ? await post("next_tokens", { ...fields(one.run), ...target }, signal).then(
+            ({ next_tokens: [entries] }) => whyNot(search, why, entries),
+            (error) => [reasonOf(error), []],
+          )
+        : [BLANK.test(why) ? "" : `It does not begin with “${prefix}”.`, []];
+      if (signal.aborted || why !== byId("why").value) return;
+      byId("because").textContent = sentence;
+      tree.mark(path);
+    };
+    await explain();
+  }
+
+  async function showHeads(one, text, signal) {
+    const target = one.run.task === "translation" ? { target: one.texts[view.answer] } : {};
+    const asked = { ...fields(one.run), ...given(one, text), ...target };
+    const found = await post("attention", asked, signal);
+    if (signal.aborted) return;
+    byId("heads").hidden = false;
+    explorer.open(found);
+  }
+
+  const SHOW = { words: showWords, beam: showBeam, heads: showHeads };
+  let explain = () => {};
+
+  // -- the address and the browser's history
+
+  /** Writes what is seen into the address: as an entry of the history, or into the present one. */
+  function remember(isNew) {
+    const parts = new URLSearchParams(location.hash.slice(1));
+    for (const [name, value] of Object.entries({ ...FIRST, ...FIELDS })) {
+      const now = name in FIELDS ? byId(name).value : view[name];
+      if (now === value) parts.delete(name);
+      else parts.set(name, NUMBERED.includes(name) ? now + 1 : now);
+    }
+    try {
+      history[isNew ? "pushState" : "replaceState"](null, "", `#${parts}`);
+    } catch {
+      // A browser limits how many.
+    }
+  }
+
+  /** A deliberate change, of what is seen or of the fields: an entry of the history. */
+  function go(changes, typed = {}) {
+    if (pause) remember(false); // what was just typed
+    Object.assign(view, changes);
+    for (const [name, value] of Object.entries(typed)) byId(name).value = value;
+    remember(true);
+    if (pause || Object.keys(typed).length) ask();
+    else look();
+    grow();
+  }
+
+  /** Shows what the address says. */
+  function recall() {
+    const parts = new URLSearchParams(location.hash.slice(1));
+    const values = () => JSON.stringify(Object.keys(FIELDS).map((name) => byId(name).value));
+    const before = values();
+    for (const [name, value] of Object.entries(FIELDS)) {
+      byId(name).value = parts.get(name) ?? value;
+      if (byId(name).selectedIndex === -1) byId(name).value = value;
+    }
+    for (const [name, value] of Object.entries(FIRST)) {
+      const [said, isNumber] = [parts.get(name) ?? "", NUMBERED.includes(name)];
+      if (isNumber) view[name] = /^[1-9]\d{0,4}$/.test(said) ? said - 1 : value;
+      else view[name] = said || value;
+    }
+    if (!shown()?.tabs.length) view.run = FIRST.run;
+    view.temperature = Math.min(Math.max(Number(view.temperature) || 1, 0.25), 4);
+    byId("heat").value = Math.log2(view.temperature);
+    tellHeat();
+    grow();
+    if (before !== values()) ask();
+    else look();
+  }
+
+  function tellHeat() {
+    byId("heat-told").textContent = view.temperature;
+    byId("heat").setAttribute("aria-valuetext", view.temperature);
   }
 
   // -- the server
 
-  async function look() {
+  async function watch() {
     try {
       const found = await (await fetch("/api/runs")).json();
       const part = `${found.compiled} of ${found.programs} programs are compiled`;
@@ -304,7 +444,7 @@
     } catch {
       byId("state").textContent = "The server does not answer.";
     }
-    setTimeout(look, POLL);
+    setTimeout(watch, POLL);
   }
 
   /** Makes the field as high as its text. */
@@ -320,11 +460,38 @@
     one.card.querySelector(".direction").textContent = `, ${from} → ${into}`;
   }
   byId("text").addEventListener("input", grow);
-  byId("text").addEventListener("input", askSoon);
-  for (const name of ["best", "tag"]) byId(name)?.addEventListener("change", ask);
-  for (const one of cards) {
-    one.heads?.addEventListener("click", () => open(one === shown ? null : one));
+  for (const name of ["text", "prefix"]) byId(name)?.addEventListener("input", askSoon);
+  for (const name of ["best", "tag"]) {
+    byId(name)?.addEventListener("change", () => go({ answer: 0 }, { [name]: byId(name).value }));
   }
+  byId("clear")?.addEventListener("click", () => {
+    go({ answer: 0 }, { prefix: "" });
+    byId("prefix").focus();
+  });
+  for (const tab of tabs) tab.addEventListener("click", () => go({ tab: nameOf(tab) }));
+  if (tabs.length) moveByArrows(tabs[0].parentElement, (tab) => tab.click());
+  byId("close").addEventListener("click", () => {
+    go({ tab: "" });
+    tabs.find((tab) => tab.tabIndex === 0)?.focus();
+  });
+  moveByArrows(byId("pieces"));
+  byId("percents").addEventListener("change", ({ target }) =>
+    byId("pieces").classList.toggle("numbers", target.checked));
+  let soon = null;
+  const later = (act) => {
+    clearTimeout(soon);
+    soon = setTimeout(act, PAUSE);
+  };
+  byId("heat").addEventListener("input", () => {
+    view.temperature = Number((2 ** byId("heat").value).toFixed(2));
+    tellHeat();
+    later(() => (remember(false), look()));
+  });
+  byId("why").addEventListener("input", () => later(() => explain()));
+  window.addEventListener("popstate", recall);
+  window.addEventListener("resize", () => {
+    for (const { answers } of cards) answers.style.minHeight = "";
+  });
   byId("photo")?.addEventListener("change", () => take(byId("photo").files[0]));
   if (byId("photo")) {
     document.addEventListener("dragover", (event) => {
@@ -337,8 +504,9 @@
     });
     document.addEventListener("paste", (event) => take(event.clipboardData.files[0]));
   }
-  if (!model) look();
-  if (byId("text").value) { // what the browser kept of an earlier visit
+  if (!model) watch();
+  if (location.hash.length > 1) recall();
+  else if (byId("text").value) { // what the browser kept of an earlier visit
     grow();
     ask();
   }

@@ -26,9 +26,6 @@ MISTAKES = [
 FIELD_MISTAKES = [
     ("score", {"texts": ["a"]}, "targets has 0 texts, and texts has 1: give a translation of each"),
     ("score", {"texts": ["one"], "targets": ["a"], "run": "language_model"}, "targets is for"),
-    ("attention", {"text": "\u200b"}, "text is blank"),
-    ("attention", {"text": "one zebra", "run": "language_model"}, "text has zebra"),
-    ("attention", {"text": "a", "target": "b", "run": "classification"}, "target is for"),
     ("translate", {"texts": ["a "] * 20}, "texts has 20 tokens in all, more than 19"),
 ]
 
@@ -46,6 +43,15 @@ def test_a_mistake_is_one_line_at_once_while_the_model_is_busy(site, monkeypatch
         assert not first.done()
         gate.set()
         assert first.result().status == 200
+
+
+def test_a_mistake_in_a_question_about_a_text_is_one_line(site):
+    for fields, says in (
+        ({"text": "\u200b"}, "the text is blank"),
+        ({"text": "one zebra", "run": "language_model"}, "text has zebra"),
+        ({"text": "a", "target": "b", "run": "classification"}, "has no target"),
+    ):
+        is_one_line(site.post("attention", fields), 400, says)
 
 
 def test_a_body_that_is_too_large_is_refused(site):

@@ -118,8 +118,7 @@ def test_the_heads_are_those_of_the_answer_that_is_chosen_and_follow_what_is_typ
         page.fill("#text", "a b c")
         best(page, "translation").wait_for()
         assert not page.is_visible("#heads")
-        page.keyboard.press("Tab")
-        card(page, "translation").get_by_role("button", name="Show the heads").press("Enter")
+        page.get_by_role("tab", name="Heads").press("Enter")
         page.wait_for_selector("#chart canvas")
         assert page.locator("#chart canvas").count() == 2  # of one layer
         own = loaded["translation"].translate(["a b c"], num_best=3)[0]
@@ -133,9 +132,9 @@ def test_the_heads_are_those_of_the_answer_that_is_chosen_and_follow_what_is_typ
         wait_for(page, "() => document.getElementById('title').textContent === 'd e f g'")
         assert page.is_checked("input[value=lines]")  # the view stays
         page.fill("#text", "one red")
-        card(page, "language_model").locator("button.heads").click()
+        best(page, "language_model").click()
         wait_for(page, "() => explorer.state().kind === 'decoder_self'")
-        card(page, "language_model").locator("button.heads").click()
+        page.get_by_role("button", name="Close").click()
         assert not page.is_visible("#heads")
 
 
@@ -156,6 +155,6 @@ def test_nothing_is_wider_than_the_screen(chromium, site, viewport):
     with opened(chromium, site, viewport=viewport, color_scheme="dark") as page:
         page.fill("#text", "a b c d e f g h a b c d e f g h " + "x" * 100)
         best(page, "translation").wait_for()
-        card(page, "translation").locator("button.heads").click()
+        page.get_by_role("tab", name="Heads").click()
         page.wait_for_selector("#chart canvas")
         assert overflow(page) <= 0

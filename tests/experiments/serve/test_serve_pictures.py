@@ -74,8 +74,8 @@ def test_a_picture_and_a_question_on_the_page_give_answers_and_heads(chromium, s
         page.set_input_files("#photo", photo)
         wait_for(page, "() => document.querySelectorAll('.answers li').length > 0")
         [best] = scenes.classify([f"{photo}\t{QUESTION}"])
-        assert page.query_selector(".answers li span").inner_text() == best
-        page.click("button.heads")
+        assert page.query_selector(".answers .answer").inner_text() == best
+        page.get_by_role("tab", name="Heads").click()
         wait_for(page, "() => document.querySelector('#picture-frame img') !== null")
-        wait_for(page, "() => document.getElementById('heads-told').textContent === ''")
+        wait_for(page, "() => document.getElementById('panel-told').textContent === ''")
         assert overflow(page) <= 0

@@ -30,6 +30,34 @@ def test_attention_is_that_of_the_run_bit_for_bit(site, loaded):
         assert site.post("attention", {"text": "one", "run": run}).status == 200
 
 
+def plain(value):
+    """A result as JSON has it: named tuples as objects."""
+    if hasattr(value, "_asdict"):
+        return {name: plain(each) for name, each in value._asdict().items()}
+    return [plain(each) for each in value] if isinstance(value, list) else value
+
+
+def test_probabilities_and_the_beam_are_those_of_the_run(site, loaded):
+    own, texts = loaded["translation"], {"texts": ["a b c"], "targets": ["c d"]}
+    both = {"text": "a b c", "target": "c d", "position": 1, "temperature": 2.0}
+    answers = {
+        "next_tokens": (texts, plain(own.next_tokens(["a b c"], ["c d"]))),
+        "alternatives": (both, plain(own.alternatives("a b c", "c d", 1, temperature=2.0))),
+        "steps": ({"text": "a b c", "prefix": "d"}, plain(own.beam("a b c", "d"))),
+    }
+    for name, (asked, right) in answers.items():
+        assert site.post(name.replace("steps", "beam"), asked).json()[name] == right
+    whole = site.post("translate", {"texts": ["a b c"], "prefixes": ["d"]}).json()
+    assert [best.text for best in own.translate(["a b c"], 1, prefix=["d"])[0]] == [
+        each["text"] for each in whole["translations"][0]
+    ]
+    lm = {"texts": ["one red"], "run": "language_model"}
+    right = plain(loaded["language_model"].next_tokens(["one red"]))
+    assert site.post("next_tokens", lm).json()["next_tokens"] == right
+    is_one_line(site.post("beam", {"text": " "}), 400, "the text is blank")
+    is_one_line(site.post("alternatives", {**both, "position": 9}), 400, "position=9 is not")
+
+
 LONG = "a " * 40  # tokens, and its end; the translator reads 32
 SHORT = "a b"
 
@@ -104,7 +132,8 @@ def test_health_runs_metrics_and_schema_are_answered(site, runs):
     assert site.get("/health").json()["status"] == "ready"
     described = site.get("/api/runs").json()
     assert [run["name"] for run in described["runs"]] == [run.name for run in runs]
-    assert described["runs"][0]["operations"] == ["translate", "score", "attention"]
+    asked = ["next_tokens", "alternatives", "beam", "attention"]
+    assert described["runs"][0]["operations"] == ["translate", "score", *asked]
     sizes = {"body": 2**20, "texts": 64, "characters": 5_000, "tokens": 8_192, "waiting": 256}
     assert described["limits"] == sizes | {"seconds": 30.0}
     site.post("translate", {"texts": ["a b c"]})

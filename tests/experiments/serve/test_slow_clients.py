@@ -7,6 +7,7 @@ import pytest
 from serving import PATIENCE, SINGLE, gated, is_one_line, serving, wait_until
 
 from experiments.serve import model_thread, server
+from transformer.inference.prefixes import Prefix
 from transformer.operations import Translate
 
 
@@ -60,7 +61,7 @@ def test_a_client_that_goes_away_is_dropped_from_the_queue(site, monkeypatch):
         wait_until(lambda: site.worker.waiting == 0)
         gate.set()
         assert first.result().status == 200
-    assert batches == [["b"]]
+    assert batches == [[("b", Prefix())]]
     wait_until(lambda: b'status="499"' in site.get("/metrics").body)
 
 

@@ -16,7 +16,7 @@ SCRIPTS = (
     "explorer/explorer_numbers",
     *(
         f"offline/offline{part}"
-        for part in ("_text", "_case", "_sentences", "_layers", "_search", "")
+        for part in ("_text", "_case", "_sentences", "_layers", "_search", "_prefix", "")
     ),
 )
 

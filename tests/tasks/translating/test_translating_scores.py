@@ -16,7 +16,7 @@ from transformer.tasks.translation import TranslationTask
 def test_the_score_of_a_translation_is_what_the_search_found(loaded, monkeypatch):
     translator, params = loaded
     decode = ConfigDict({**translator.decode, "length_penalty": "none"})
-    monkeypatch.setattr(translator, "_search", BeamSearch(translator.model, decode))
+    monkeypatch.setattr(translator, "search", BeamSearch(translator.model, decode))
     lines = sentences(6, seed=2)
     best = [found[0] for found in translator.translate(params, lines)]
     scores = list(translator.score(params, lines, [t.text for t in best]))

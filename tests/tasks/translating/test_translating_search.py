@@ -72,16 +72,16 @@ def test_a_search_that_grows_and_shrinks_finds_the_same(loaded, monkeypatch):
     expected = translator.translate(params, lines)
     for name, value in {"FIRST_ROOM": 1, "MIN_ROWS": 1, "MANY": 0}.items():
         monkeypatch.setattr(search, name, value)
-    monkeypatch.setattr(translator, "_search", BeamSearch(translator.model, translator.decode))
+    monkeypatch.setattr(translator, "search", BeamSearch(translator.model, translator.decode))
     changes = []
     for name in ("_grow", "_take"):
-        made = getattr(translator._search, name)
+        made = getattr(translator.search, name)
 
         def counted(*arguments, name=name, made=made):
             changes.append(name)
             return made(*arguments)
 
-        monkeypatch.setattr(translator._search, name, counted)
+        monkeypatch.setattr(translator.search, name, counted)
     found = translator.translate(params, lines)
     assert {*changes} == {"_grow", "_take"}
     assert [[t.text for t in best] for best in found] == [[t.text for t in b] for b in expected]

@@ -1,0 +1,171 @@
+"""What a translation model considers: probabilities, other tokens, the beam, cross-attention."""
+
+import functools
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from transformer.data.characters import UNSPACED
+from transformer.data.tokenizer import EOS_ID
+from transformer.decoding.search import IMPOSSIBLE, PENALTIES
+from transformer.errors import UserError
+from transformer.inference.base import MAX_NUMBERS, MAX_ROWS, Variables, static_rows
+from transformer.inference.hypotheses import Alternative, Branch, NextToken
+from transformer.inference.prefixes import SPACE, Prefix, too_long
+from transformer.inference.translator import Translator
+
+MAX_CANDIDATES = 100  # maximum number of tokens of which `next_tokens` returns the probability
+COLDEST, HOTTEST = 0.05, 20.0  # temperatures
+
+
+def count_and_temperature(num_best: int, temperature: float) -> tuple[int, float]:
+    """Returns checked values of the arguments of `LoadedRun.next_tokens`."""
+    if not 1 <= num_best <= MAX_CANDIDATES:
+        raise UserError(f"num_best={num_best} is not between 1 and {MAX_CANDIDATES}")
+    if not COLDEST <= temperature <= HOTTEST:  # or NaN
+        raise UserError(f"temperature={temperature} is not between {COLDEST} and {HOTTEST}")
+    return num_best, temperature
+
+
+class Inspector:
+    """Answers questions about a translation model and its variables."""
+
+    def __init__(self, translator: Translator, variables: Variables):
+        self._model, self._variables = translator, variables
+
+    def next_tokens(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        count: int,
+        temperature: float,
+    ) -> list[list[NextToken]]:
+        """Returns the distribution of each token of each target and of its end; see `NextToken`."""
+        encoded = self._encode(sources, targets)
+        lengths = [len(ids) + 1 for ids in encoded[1]]
+        return self._model.distributions(
+            self._variables, self._model.batches(*encoded), lengths, count, temperature
+        )
+
+    def alternatives(
+        self,
+        source: str,
+        target: str,
+        position: int,
+        count: int,
+        temperature: float,
+    ) -> list[Alternative]:
+        """Returns the most probable tokens at a position of a target, most probable first.
+
+        Each is followed by the greedy translation that begins with the tokens before it.
+        """
+        encoded = self._encode([source], [target])
+        [before] = encoded[1]
+        if not 0 <= position <= len(before):
+            raise UserError(
+                f"position={position} is not between 0 and {len(before)}, the end of the target"
+            )
+        [(_, batch)] = self._model.batches(*encoded)
+        numbers = self._model.distribution(self._variables, batch, temperature, count)
+        _, _, log_probs, tokens = (np.asarray(x[0, position]) for x in numbers)
+        prefixes = [Prefix(tokens=[*before[:position], token]) for token in tokens.tolist()]
+        end = Prefix(is_whole=True, tokens=before[:position])
+        prefixes = [end if prefix.tokens[-1] == EOS_ID else prefix for prefix in prefixes]
+        results: list[Any] = [None] * count
+        search = functools.partial(self._model.search.search, adapts=False)
+        settings = 1, [1] * count, static_rows(count, MAX_ROWS), None, prefixes
+        for rows, hypotheses in self._model.decode_lines(
+            search, self._variables, [source] * count, *settings
+        ):
+            for row, i in enumerate(rows):
+                if not (best := self._model.read_best(hypotheses[row], source, 1)):
+                    raise too_long(Prefix(target))
+                written = hypotheses[row].tokens[0].tolist()
+                word, prefix = self._word_at(written, position, source)
+                [candidate] = self._model.candidates(log_probs[i : i + 1], tokens[i : i + 1])
+                results[i] = Alternative(*candidate, word, prefix, *best[0][:2])
+        return results
+
+    def beam(
+        self,
+        source: str,
+        prefix: Prefix,
+    ) -> list[list[Branch]]:
+        """Returns the continuations at each step of a search, most probable first; see `Branch`."""
+        search, steps = self._model.search.trace, []
+        decode, size = self._model.decode, self._model.decode.beam_size
+        [(_, trace)] = self._model.decode_lines(
+            search, self._variables, [source], size, [1], 1, None, [prefix]
+        )
+        for length, (_, continuations) in enumerate(trace, 1):
+            slots, branches = 0, []
+            penalty = float(PENALTIES[decode.length_penalty](jnp.float32(length), decode.alpha))
+            options = zip(*(x[0].tolist() for x in jax.device_get(continuations)), strict=True)
+            for rank, (log_prob, parent, token) in enumerate(options):
+                if log_prob < IMPOSSIBLE / 2:
+                    break
+                if token == EOS_ID:
+                    fate = "finished" if rank < size else "pruned"
+                else:
+                    fate, slots = ("kept", slots + 1) if slots < size else ("pruned", slots)
+                [name] = self._model.pieces([token])
+                branches.append(Branch(parent, name, log_prob, log_prob / penalty, fate))
+            steps.append(branches)
+        return steps
+
+    def cross_attention(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        first_line: int = 1,
+        done: Callable[[int], None] = lambda count: None,
+    ) -> Iterator[tuple[int, Float[np.ndarray, "layers H L M"]]]:
+        """Yields (pair index, weights): the cross-attention from the target to the source.
+
+        Rows are the target tokens and `</s>`; columns are the source tokens and `</s>`. Pairs are
+        not yielded in order, but grouped by length. The arguments are the same as for `score`.
+        """
+        encoded = self._model.encode_texts(sources, targets, first_line)
+        heads = self._model.model.config.num_decoder_layers * self._model.model.config.num_heads
+
+        def size(rows: int, length: int) -> int:
+            # Splits a batch into equal parts with at most MAX_NUMBERS attention weights each.
+            return math.ceil(rows / math.ceil(rows * heads * length**2 / MAX_NUMBERS))
+
+        for rows, batch in self._model.batches(*encoded, size):
+            weights = jax.device_get(self._model.cross_weights(self._variables, batch))
+            for row, i in enumerate(rows):
+                columns, length = (len(side[i]) + 1 for side in encoded)
+                yield i, weights[:, row, :, :length, :columns]
+            done(len(rows))
+
+    def _encode(
+        self, sources: Sequence[str], targets: Sequence[str]
+    ) -> tuple[list[Any], list[Any]]:
+        """Encodes pairs as `translate` read and wrote them."""
+        pairs = zip(sources, targets, strict=True)
+        read, written = zip(
+            *(self._model.without_case(self._variables, *pair) for pair in pairs), strict=True
+        )
+        return self._model.encode_texts(read, written, 1)
+
+    def _word_at(self, ids: list[int], position: int, line: str) -> tuple[str, str]:
+        """Returns the word in which a token stands, and the text up to the end of the word."""
+        ids = ids[: ids.index(EOS_ID)]
+        pieces = [*self._model.pieces(ids), SPACE]
+        joined = [re.match(r"[\w'’-]|<0x", x) and not UNSPACED.match(x) for x in pieces]
+        start, end = position, min(position + 1, len(ids))
+        while start and joined[start]:
+            start -= 1
+        while joined[end]:
+            end += 1
+        text = self._model.target_tokenizer.decode(ids[:end])
+        written, _ = self._model.lines.write(text, line, self._model.lines.read(line)[1])
+        ends_word = end < len(ids) and pieces[end].startswith(SPACE)
+        return self._model.target_tokenizer.decode(ids[start:end]), written + " " * ends_word
