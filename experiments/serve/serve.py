@@ -101,7 +101,7 @@ def write_page(export: Export, folder: Path) -> None:
     config, predictor = export.config, export.predictor
     spec, numbers = browser.make_page_data(predictor, export.params)
     described = {
-        "name": config.name,
+        "name": export.run.resolve().name,
         "task": config.task,
         "inputs": ["text"],
         "steps": list(export.steps),
