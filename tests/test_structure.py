@@ -10,10 +10,8 @@ from places import ROOT
 from tools import structure, words
 
 MODULES = structure.read_all()
-# Limits that an issue lets this commit raise, and by how much: next words, the beam and prefixes.
-RAISED: dict[str, float] = {"MAX_TOTAL": 500, "MAX_CORE": 60, "MAX_MODULES": 2, "MAX_DOCS": 700}
-RAISED |= {"inference": 511, "operations": 23, "runs": 104, "command": 8, "results": 1}
-RAISED |= {"services": 144, "pictures": 2}
+# Limits that an issue lets this commit raise, and by how much: a bundle is scored again.
+RAISED: dict[str, float] = {"MAX_TOTAL": 1, "results": 1}
 
 
 def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Module]:

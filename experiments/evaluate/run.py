@@ -235,8 +235,9 @@ def show_results(task: Task, run: Run, results: dict[str, Any]) -> None:
     trained = dataclasses.replace(trained, predictor=task.predictor)  # is already compiled
     logger.info("drawing ...")
     modes.show(task, trained.variables, folder)
-    picture = folder / "figures" / "training.png"
-    logger.info(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
+    if (metrics := folder / "metrics.jsonl").exists():  # a bundle has none
+        picture = training_curves.draw(metrics, folder / "figures" / "training.png")
+        logger.info(f"wrote {picture}")
     for picture in snapshots.draw(folder):
         logger.info(f"wrote {picture}")
     logger.info(f"wrote {report_page.write(run, results, trained)}")

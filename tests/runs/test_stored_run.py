@@ -55,6 +55,16 @@ def test_a_folder_of_the_user_comes_first_and_a_training_needs_its_config(elsewh
         transformer.load("quickstart")
 
 
+@pytest.mark.full
+def test_the_stored_run_is_scored_again_as_it_was(elsewhere):
+    ended = command("--workdir=quickstart", "--mode=evaluate")
+    assert ended.code == 0, ended
+    before, after = (
+        transformer.load(name).results for name in (STORED / "quickstart", "quickstart")
+    )
+    assert after["test"]["bleu"] == pytest.approx(before["test"]["bleu"], abs=0.5)  # 16 bits
+
+
 def test_the_beam_is_drawn_and_a_second_column_begins_a_translation(elsewhere):
     ended = command("--workdir=quickstart", "--mode=beam", "--sentence=We sleep.", "--prefix=Ihr")
     drawing = Path(ended.out.strip()).read_text("utf-8")
