@@ -10,8 +10,8 @@ from places import ROOT
 from tools import structure, words
 
 MODULES = structure.read_all()
-# Limits that an issue lets this commit raise, and by how much: a bundle is scored again.
-RAISED: dict[str, float] = {"MAX_TOTAL": 1, "results": 1}
+# Limits that an issue lets this commit raise, and by how much: outputs that survive.
+RAISED: dict[str, float] = {"MAX_TOTAL": 96, "command": 96}
 
 
 def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Module]:

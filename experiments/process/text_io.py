@@ -5,12 +5,14 @@ import functools
 import importlib
 import io
 import itertools
+import json
 import logging
 import os
 import re
+import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, TextIO, TypeVar
 
@@ -20,14 +22,18 @@ from rich.table import Table
 from transformer.data.corpora import Tagger
 from transformer.data.files.text import HEAD_BYTES, content_of, decode_line
 from transformer.errors import UserError
-from transformer.files import delete_leftovers, whole_file
+from transformer.files import Each, delete_leftovers, digest_file, read_json, whole_file, write_json
 from transformer.runs.run import Run
+from transformer.runs.weights import CHOICE
+from transformer.runs.workdir import locked
 from transformer.training.progress import line_progress
 from .modes import Options
 
 logger = logging.getLogger(__name__)
 
 MAX_COLUMNS = 100_000  # width of a table that is printed to a pipe
+UNFINISHED = ".unfinished"  # ending of the folder beside an output file
+RECORD = {"lines": int, "bytes": int, "of": Each(str)}
 LINES_AT_ONCE = 1024  # lines per chunk of a file; enough to sort by length
 BLOCK = 2**16  # bytes read from a pipe at once
 LINE_ENDS = re.compile(r"[\r\n]+")
@@ -54,17 +60,86 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
     if name is None:
         yield sys.stdout
         return
+    target = output_file(name, *sources)
+    delete_leftovers(target)
+    with whole_file(target) as file:
+        yield file
+
+
+def output_file(name: str, *sources: Path | None) -> Path:
+    """Returns the file to write, which a link may name; raises UserError if it is impossible."""
     path = Path(name).expanduser()
-    target = Path(os.path.realpath(path))  # the target of a symbolic link
+    target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise UserError(f"--output {path}: {target.parent} is not a folder: make it first")
     is_read = path.exists() and any(source and path.samefile(source) for source in sources)
     if path.exists() and (is_read or not path.is_file()):
         what = "a file that is read" if is_read else "a folder or a device"
         raise UserError(f"--output {path} is {what}: name another file")
-    delete_leftovers(target)
-    with whole_file(target) as file:
-        yield file
+    return target
+
+
+class Journal:
+    """The lines of an output file that are finished, in a folder beside it.
+
+    Args:
+      describe: returns what the lines depend on, by name; a command goes on only if all are equal.
+
+    Attributes:
+      output: the file to write to.
+      done: number of input lines whose output is finished.
+    """
+
+    def __init__(self, folder: Path, describe: Callable[[], Mapping[str, str]]):
+        self._record, self._describe = folder / "record.json", functools.cache(describe)
+        self._file, self.done, size = (folder / "lines").open("ab"), 0, 0
+        self.output = io.TextIOWrapper(self._file, "utf-8", newline="")
+        if self._record.exists():
+            fix = f"delete {folder} to start over"
+            record, now = read_json(self._record, RECORD, fix), self._describe()
+            if changed := [name for name in now if now[name] != record["of"].get(name)]:
+                what = " and ".join(changed)
+                raise UserError(
+                    f"{folder} has the beginning of an output of other {what}: repeat that "
+                    f"command, or {fix}"
+                )
+            size, self.done = record["bytes"], record["lines"]
+            logger.info(f"going on after {self.done:,} lines, which are finished")
+        self._file.truncate(size)
+
+    def commit(self, done: int) -> None:
+        """Makes sure that the output of the first `done` input lines is on the disk."""
+        if done > self.done:
+            size = self.sync()
+            of = dict(self._describe())
+            write_json(self._record, {"lines": done, "bytes": size, "of": of})
+            self.done = done
+
+    def sync(self) -> int:
+        """Writes the output to the disk, and returns its size in bytes."""
+        self.output.flush()
+        os.fsync(self._file.fileno())
+        return os.fstat(self._file.fileno()).st_size
+
+
+@contextlib.contextmanager
+def unfinished(target: Path, describe: Callable[[], Mapping[str, str]]) -> Iterator[Journal]:
+    """Yields the journal of an output file, which gets its name when it is complete."""
+    folder = target.with_name(target.name + UNFINISHED)
+    with locked(folder):
+        journal = Journal(folder, describe)
+        with journal.output:
+            try:
+                yield journal
+                journal.sync()
+            except BaseException:
+                if journal.done:
+                    logger.info(f"{folder} has {journal.done:,} finished lines: repeat the command")
+                else:
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
+        os.replace(folder / "lines", target)
+    shutil.rmtree(folder)
 
 
 def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
@@ -77,20 +152,36 @@ def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
     def mode(run: Run, options: Options) -> None:
         source, count = input_file(options.input), 0
         with contextlib.ExitStack() as stack:
-            output = stack.enter_context(open_output(options.output, source))
             stream = stack.enter_context(source.open("rb")) if source else sys.stdin.buffer
             tag = Tagger(run.config.data, options.source_tag)
             lines = Lines(stream, source or "standard input", tag, options.prefix_column)
+            if source and options.output and lines.total is not None:
+                describe = functools.partial(_described, answer.__name__, run, options, source)
+                target = output_file(options.output, source)
+                journal = stack.enter_context(unfinished(target, describe))
+                output, lines.done, lines.commit = journal.output, journal.done, journal.commit
+            else:
+                output = stack.enter_context(open_output(options.output, source))
             bar = line_progress(lines.total, output.isatty() or lines.typed)
             lines.advance = stack.enter_context(bar)
+            lines.advance(lines.done)
             for text in answer(run, lines):
                 print(text, file=output, flush=True)
                 count += 1
         if options.output is not None:
-            written = "1 line" if count == 1 else f"{count:,} lines"
+            written = "1 line" if count == 1 else f"{count:,} {'more ' * bool(lines.done)}lines"
             logger.info(f"wrote {written} to {options.output}")
 
     return mode
+
+
+def _described(mode: str, run: Run, options: Options, source: Path) -> dict[str, str]:
+    """Returns what the output lines of a mode depend on; see `Journal`."""
+    flags = f"{mode}, {options.source_tag}, {options.prefix_column}"
+    decode = json.dumps(run.config.decode.to_dict(), sort_keys=True, default=str)
+    files = {"input": source, "weights": run.folder / CHOICE}
+    digests = {name: digest_file(path, "restore it") for name, path in files.items()}
+    return {**digests, "decode keys": decode, "flags": flags}
 
 
 class Lines:
@@ -103,6 +194,8 @@ class Lines:
       typed: whether the input is a terminal.
       has_prefixes: whether a tab and the beginning of the translation follow each line.
       advance: a function to call with the number of lines processed since the last call.
+      done: number of first lines to leave out, since they are finished.
+      commit: a function that is called with the number of lines whose results are written.
     """
 
     def __init__(
@@ -118,6 +211,8 @@ class Lines:
         is_file = stream.seekable() and not _is_pipe(stream)
         self.total = sum(1 for _ in self._ahead()) if is_file else None
         self.advance: Callable[[int], None] = lambda count: None
+        self.commit: Callable[[int], None] = lambda done: None
+        self.done = 0
 
     def chunks(
         self,
@@ -132,8 +227,9 @@ class Lines:
         if self.total is not None:
             for number, line in enumerate(self._ahead(), 1):
                 parse(self._text(line, number), number)
-        first = 1
+        first = 1 + sum(1 for _ in itertools.islice(self._stream, self.done))
         for chunk in self._raw():
+            self.commit(first - 1)
             if first == 1 and self.total is None and not self.typed:
                 self._check(b"\n".join(chunk))
             parsed: list[Line] = []

@@ -88,7 +88,7 @@ def test_a_folder_has_one_training_at_a_time_and_a_killed_one_leaves_it_free(tin
     process = subprocess.Popen(command_line, cwd=ROOT, text=True, **pipes)
     assert process.stdout.readline() == "locked\n"
     before = content(copy)
-    refused(*arguments, says=(f"another process is training in {copy}", "another folder"))
+    refused(*arguments, says=(f"another process writes to {copy}", "another folder"))
     assert content(copy) == before
     assert translate(copy).code == 0  # reading is free
     process.kill()

@@ -46,7 +46,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
             held.enter_context(portalocker.Lock(folder / "lock", timeout=math.inf if wait else 0))
         except portalocker.AlreadyLocked:
             raise UserError(
-                f"another process is training in {folder}: wait for its end, or use another folder"
+                f"another process writes to {folder}: wait for its end, or use another folder"
             ) from None
         except portalocker.LockException as error:
             why = error.__cause__ or error
