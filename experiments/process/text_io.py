@@ -32,7 +32,7 @@ from .modes import Options
 logger = logging.getLogger(__name__)
 
 MAX_COLUMNS = 100_000  # width of a table that is printed to a pipe
-UNFINISHED = ".unfinished"  # ending of the folder beside an output file
+UNFINISHED = ".unfinished"  # ending of the folder next to an output file
 RECORD = {"lines": int, "bytes": int, "of": Each(str)}
 LINES_AT_ONCE = 1024  # lines per chunk of a file; enough to sort by length
 BLOCK = 2**16  # bytes read from a pipe at once
@@ -80,7 +80,7 @@ def output_file(name: str, *sources: Path | None) -> Path:
 
 
 class Journal:
-    """The lines of an output file that are finished, in a folder beside it.
+    """The lines of an output file that are finished, in a folder next to it.
 
     Args:
       describe: returns what the lines depend on, by name; a command goes on only if all are equal.
@@ -92,20 +92,18 @@ class Journal:
 
     def __init__(self, folder: Path, describe: Callable[[], Mapping[str, str]]):
         self._record, self._describe = folder / "record.json", functools.cache(describe)
-        self._file, self.done, size = (folder / "lines").open("ab"), 0, 0
-        self.output = io.TextIOWrapper(self._file, "utf-8", newline="")
+        self.done = size = 0
         if self._record.exists():
             fix = f"delete {folder} to start over"
             record, now = read_json(self._record, RECORD, fix), self._describe()
             if changed := [name for name in now if now[name] != record["of"].get(name)]:
                 what = " and ".join(changed)
-                raise UserError(
-                    f"{folder} has the beginning of an output of other {what}: repeat that "
-                    f"command, or {fix}"
-                )
+                raise UserError(f"{folder} is of other {what}: repeat that command, or {fix}")
             size, self.done = record["bytes"], record["lines"]
             logger.info(f"going on after {self.done:,} lines, which are finished")
+        self._file = (folder / "lines").open("ab")
         self._file.truncate(size)
+        self.output = io.TextIOWrapper(self._file, "utf-8", newline="")
 
     def commit(self, done: int) -> None:
         """Makes sure that the output of the first `done` input lines is on the disk."""
