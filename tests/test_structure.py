@@ -10,8 +10,8 @@ from places import ROOT
 from tools import structure, words
 
 MODULES = structure.read_all()
-# Limits that an issue lets this commit raise, and by how much: outputs that survive.
-RAISED: dict[str, float] = {"MAX_TOTAL": 96, "command": 96}
+# Limits that an issue lets this commit raise, and by how much: outputs of a run in training.
+RAISED: dict[str, float] = {"MAX_TOTAL": 3, "command": 3}
 
 
 def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Module]:

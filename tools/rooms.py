@@ -30,7 +30,7 @@ ROOMS = {
     "bridges": Room("transformer/bridges", 1_500, 1_649),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_289),
     "config": Room("transformer", 600, 796),
-    "command": Room("experiments experiments/command experiments/process", 1_600, 1_851),
+    "command": Room("experiments experiments/command experiments/process", 1_600, 1_854),
     "results": Room(
         "experiments/sweep experiments/results experiments/evaluate",
         4_300,

@@ -177,9 +177,12 @@ def _described(mode: str, run: Run, options: Options, source: Path) -> dict[str,
     """Returns what the output lines of a mode depend on; see `Journal`."""
     flags = f"{mode}, {options.source_tag}, {options.prefix_column}"
     decode = json.dumps(run.config.decode.to_dict(), sort_keys=True, default=str)
-    files = {"input": source, "weights": run.folder / CHOICE}
-    digests = {name: digest_file(path, "restore it") for name, path in files.items()}
-    return {**digests, "decode keys": decode, "flags": flags}
+    # A run that has not chosen its weights yet uses the best of its checkpoints so far.
+    weights = repr(sorted(path.name for path in run.folder.glob("checkpoints/*")))
+    if (choice := run.folder / CHOICE).exists():
+        weights = digest_file(choice, "restore it")
+    digest = digest_file(source, "restore it")
+    return {"input": digest, "weights": weights, "decode keys": decode, "flags": flags}
 
 
 class Lines:

@@ -6,13 +6,7 @@ EOS_ID = 3
 
 
 def plain_search(next_log_probs, allows, limit, beam_size, penalty, alpha):
-    """Returns each step's continuations: (tokens, log-probability, score, fate), best first.
-
-    Args:
-      next_log_probs: tokens of a hypothesis -> log-probability of each token after them.
-      allows: whether a hypothesis may begin with these tokens.
-      limit: maximum number of tokens with the end.
-    """
+    """Returns each step's continuations: (tokens, log-probability, score, fate), best first."""
     live, finished, steps = [((), 0.0)], [], []
     for length in range(1, limit + 1):
         options = [

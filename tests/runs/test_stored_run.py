@@ -76,13 +76,9 @@ def test_the_beam_is_drawn_and_a_second_column_begins_a_translation(elsewhere):
     assert second == "Wir schlafen."
 
 
-def test_the_stored_captioner_describes_a_scene():
+def test_the_stored_models_of_scenes_describe_one_and_answer_a_question():
     scene = ROOT / "docs" / "site" / "scenes" / "scene_1.png"
     assert transformer.load("captions").caption([str(scene)]) == [CAPTION]
-
-
-def test_the_stored_model_of_scenes_answers_a_question():
-    scene = ROOT / "docs" / "site" / "scenes" / "scene_1.png"
     question = f"{scene}\twhat shape is the red thing ?"
     assert transformer.load("scenes").classify([question]) == ["triangle"]
 

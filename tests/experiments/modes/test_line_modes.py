@@ -1,5 +1,7 @@
 """Modes that answer lines refuse bad ones in time, and write a line for each."""
 
+import shutil
+
 import pytest
 
 from task_runs import train_runs
@@ -26,6 +28,15 @@ def test_a_bad_line_of_a_file_is_refused_before_any_line_is_answered(runs, tmp_p
     arguments = f"--workdir={runs['language_model']}", f"--input={path}", f"--output={output}"
     refused("--mode=generate", *arguments, says="line 6 has zebra")
     assert not output.exists()
+
+
+def test_a_run_that_is_still_in_training_answers_several_chunks(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.process.text_io.LINES_AT_ONCE", 1)
+    run = shutil.copytree(runs["translation"], tmp_path / "run")
+    (run / "weights.json").unlink()  # which the end of the training writes
+    (tmp_path / "in").write_text("a\nb\nc\n")
+    files = f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}"
+    assert command(f"--workdir={run}", "--mode=translate", *files).code == 0
 
 
 # -- a line for each line

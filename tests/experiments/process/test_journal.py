@@ -60,7 +60,7 @@ def test_a_command_that_differs_is_refused_and_nothing_is_lost(change, place, mo
     with monkeypatch.context() as patch:
         interrupt(patch, 2)
         translate(place)
-    kept, flags = (place / "out.unfinished" / "lines").read_bytes(), []
+    before, flags = (place / "out.unfinished" / "lines").read_bytes(), []
     if change == "input":
         (place / "in").write_text("We sleep.\n" * 5)
     elif change == "weights":
@@ -69,7 +69,7 @@ def test_a_command_that_differs_is_refused_and_nothing_is_lost(change, place, mo
         flags = ["--prefix_column" if change == "flags" else "--config.decode.beam_size=2"]
     ended = translate(place, *flags)
     assert f"of other {change}: repeat that command, or delete" in ended.err
-    assert (place / "out.unfinished" / "lines").read_bytes() == kept
+    assert (place / "out.unfinished" / "lines").read_bytes() == before
 
 
 def test_two_commands_for_one_output_and_early_errors_leave_nothing(place, monkeypatch):
