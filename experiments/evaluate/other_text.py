@@ -13,11 +13,12 @@ from transformer import tasks
 from transformer.data.corpora import Tagger
 from transformer.data.documents import text_file
 from transformer.data.files.arrow import is_dataset
-from transformer.data.files.table import ROWS_ALONE, TwoFiles, describe_rows, format_of, pair_table
+from transformer.data.files.table import ROWS_ALONE, describe_rows, format_of
 from transformer.data.files.text import SUFFIXES, read_lines
 from transformer.data.held_out import HELD_OUT_FOLDER
 from transformer.data.labelled import labelled_table
 from transformer.data.pairs import Pair
+from transformer.data.parallel.texts import TwoFiles, pair_table
 from transformer.data.pictures.sources import CAPTIONS, look_of, read_table
 from transformer.errors import UserError, one_line, shorten
 from transformer.runs.run import Run

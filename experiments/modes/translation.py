@@ -1,5 +1,6 @@
 """The `translate`, `score` and `attention` modes for translation models."""
 
+import functools
 import itertools
 import logging
 from collections.abc import Iterator
@@ -7,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from transformer.analysis.attention import Attention
-from transformer.data.corpora import Tagger
+from transformer.data.corpora import Tagger, languages_of
+from transformer.data.formats import registry
+from transformer.data.formats.lines import DocumentLines
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.operations import Request
@@ -24,12 +27,32 @@ BLANK_PAIR = "", ""  # for a blank line
 EXAMPLES = 5  # number of translations shown after training; the first has heat maps
 
 
-@line_mode
+def open_document(run: Run, options: Options, path: Path) -> DocumentLines | None:
+    """Returns the lines of a document, or None for a text file with one sentence per line."""
+    suffix = path.suffix.lower()
+    if suffix not in registry.FORMATS or (
+        registry.FORMATS[suffix].has_columns and options.column is None
+    ):
+        return None
+    if options.output is None or options.prefix_column or run.config.decode.num_best > 1:
+        rule = "needs --output, and neither --prefix_column nor config.decode.num_best above 1"
+        raise UserError(f"--input={path} is a document: it {rule}")
+    languages = languages_of(run.config.data)
+    document = registry.open_document(path, options.column, languages)
+    lines = DocumentLines(document, options.retranslate)
+    if lines.left_out:
+        more = "--retranslate translates them, too"
+        logger.info(f"{lines.left_out:,} entries keep the translation that they have: {more}")
+    return lines
+
+
+@functools.partial(line_mode, open_document=open_document)
 def translate(run: Run, lines: Lines) -> Iterator[str]:
     """Yields the translation of each line; a blank line stays blank.
 
     If `decode.num_best` is greater than one, each input line yields that many output lines
-    `number<TAB>score<TAB>text` with the 1-based number of the input line. Lines with several
+    `number<TAB>score<TAB>text` with the 1-based number of the input line. A document is written
+    with other texts, see `data.formats`. Lines with several
     sentences are split by `segments.Segmenter`. Line breaks in a translation become spaces.
     """
     return write_texts(run, "translate", lines)

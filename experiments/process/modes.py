@@ -82,6 +82,12 @@ class Options:
     prefix_column: bool = _flag(
         "translate", "a tab and the beginning of the translation follow each line", False
     )
+    column: str | None = _flag(
+        "translate", "name, or number from 0, of the column of a table (CSV, TSV) to translate"
+    )
+    retranslate: bool = _flag(
+        "translate", "also translate entries of a document that have a translation", False
+    )
     prefix: str | None = _flag(BEAM, "text with which the translation begins")
     links: str | None = _flag("align", "file with the gold links of --input, in Pharaoh format")
     prompt: str | None = _flag("generate", "prompt for a single text, in place of --input")

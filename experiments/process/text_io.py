@@ -21,8 +21,17 @@ from rich.table import Table
 
 from transformer.data.corpora import Tagger
 from transformer.data.files.text import HEAD_BYTES, content_of, decode_line
+from transformer.data.formats.lines import DocumentLines
 from transformer.errors import UserError
-from transformer.files import Each, delete_leftovers, digest_file, read_json, whole_file, write_json
+from transformer.files import (
+    Each,
+    delete_leftovers,
+    digest_file,
+    read_json,
+    whole_file,
+    write_bytes,
+    write_json,
+)
 from transformer.runs.run import Run
 from transformer.runs.weights import CHOICE
 from transformer.runs.workdir import locked
@@ -121,8 +130,15 @@ class Journal:
 
 
 @contextlib.contextmanager
-def unfinished(target: Path, describe: Callable[[], Mapping[str, str]]) -> Iterator[Journal]:
-    """Yields the journal of an output file, which gets its name when it is complete."""
+def unfinished(
+    target: Path,
+    describe: Callable[[], Mapping[str, str]],
+    finish: Callable[[list[str]], bytes] | None = None,
+) -> Iterator[Journal]:
+    """Yields the journal of an output file, which gets its name when it is complete.
+
+    If `finish` is given, it makes the content of the file from the lines.
+    """
     folder = target.with_name(target.name + UNFINISHED)
     with locked(folder):
         journal = Journal(folder, describe)
@@ -136,14 +152,22 @@ def unfinished(target: Path, describe: Callable[[], Mapping[str, str]]) -> Itera
                 else:
                     shutil.rmtree(folder, ignore_errors=True)
                 raise
-        os.replace(folder / "lines", target)
+        whole = folder / "lines"
+        if finish:
+            data = finish(whole.read_text("utf-8").split("\n")[:-1])
+            write_bytes(whole := folder / "document", data)
+        os.replace(whole, target)
     shutil.rmtree(folder)
 
 
-def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
+def line_mode(
+    answer: Callable[[Run, "Lines"], Iterator[str]],
+    open_document: Callable[[Run, Options, Path], DocumentLines | None] = lambda *_: None,
+) -> Callable:
     """Turns a function that processes lines into a mode with --input and --output.
 
-    The function takes the run and the input lines, and yields the output lines.
+    The function takes the run and the input lines, and yields the output lines. If the input is a
+    document, whose lines `open_document` returns, the output is the document with other lines.
     """
 
     @functools.wraps(answer)
@@ -151,12 +175,16 @@ def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
         source, count = input_file(options.input), 0
         with contextlib.ExitStack() as stack:
             stream = stack.enter_context(source.open("rb")) if source else sys.stdin.buffer
+            document = open_document(run, options, source) if source else None
+            if document:
+                stream = io.BytesIO("".join(f"{line}\n" for line in document.lines).encode())
             tag = Tagger(run.config.data, options.source_tag)
             lines = Lines(stream, source or "standard input", tag, options.prefix_column)
             if source and options.output and lines.total is not None:
                 describe = functools.partial(_described, answer.__name__, run, options, source)
                 target = output_file(options.output, source)
-                journal = stack.enter_context(unfinished(target, describe))
+                finish = document.write if document else None
+                journal = stack.enter_context(unfinished(target, describe, finish))
                 output, lines.done, lines.commit = journal.output, journal.done, journal.commit
             else:
                 output = stack.enter_context(open_output(options.output, source))
@@ -176,6 +204,7 @@ def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
 def _described(mode: str, run: Run, options: Options, source: Path) -> dict[str, str]:
     """Returns what the output lines of a mode depend on; see `Journal`."""
     flags = f"{mode}, {options.source_tag}, {options.prefix_column}"
+    flags += f", {options.column}, {options.retranslate}"
     decode = json.dumps(run.config.decode.to_dict(), sort_keys=True, default=str)
     # A run that has not chosen its weights yet uses the best of its checkpoints so far.
     weights = repr(sorted(path.name for path in run.folder.glob("checkpoints/*")))

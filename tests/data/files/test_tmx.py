@@ -5,7 +5,7 @@ import pytest
 from format_examples import END, HEAD, NAMES, PAIRS, memory, unit
 
 from source_settings import refused
-from transformer.data.files.table import parallel_text
+from transformer.data.parallel.texts import parallel_text
 from transformer.data.pairs import Pair
 from transformer.data.parallel.sources import open_source
 

@@ -1,27 +1,24 @@
-"""Iterables over items, such as sentence pairs, in a data file with rows or in two text files."""
+"""Iterables over items, such as sentence pairs, in a data file with rows."""
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from ml_collections import ConfigDict
 
 from transformer.data.files.arrow import is_dataset, read_arrow
-from transformer.data.files.delimited import read_delimited, read_jsonl
-from transformer.data.files.locate import class_files, locate
-from transformer.data.files.rows import BrokenError, Fields, Rows, RowTable, listed, text_value
+from transformer.data.files.delimited import read_delimited, read_jsonl, read_sheet
+from transformer.data.files.locate import class_files
+from transformer.data.files.rows import BrokenError, Fields, Rows, RowTable, listed
 from transformer.data.files.text import (
     HEAD_BYTES,
     content_of,
     open_unpacked,
     plain_name,
-    read_lines,
 )
 from transformer.data.files.tmx import memories, read_tmx
-from transformer.data.pairs import Pair
 from transformer.errors import UserError, shorten
 
 Item = TypeVar("Item")
@@ -60,6 +57,7 @@ FORMATS: dict[str, Callable[[Path, Fields], RowTable]] = {
     ".tsv": read_delimited,
     ".csv": read_delimited,
     ".jsonl": read_jsonl,
+    ".xlsx": read_sheet,
     ".tmx": read_tmx,
     ".parquet": read_arrow,
     ".arrow": read_arrow,
@@ -170,50 +168,3 @@ def describe_rows(files: Iterable[object]) -> list[str]:
             if file.skip_broken and (count := sum(broken)):
                 lines.append(f"{file.source}: skipped {count:,} broken {file.unit}s")
     return lines
-
-
-# -- sentence pairs
-
-
-@dataclasses.dataclass(frozen=True)
-class TwoFiles:
-    """Sentence pairs from two parallel files; each iteration reads the files from the start."""
-
-    source: Path
-    target: Path
-
-    def __iter__(self) -> Iterator[Pair]:
-        files = self.source, self.target
-        for number, pair in enumerate(itertools.zip_longest(*map(read_lines, files))):
-            if None in pair:
-                shorter, longer = files if pair[0] is None else files[::-1]
-                raise UserError(
-                    f"{shorter} ends after {number:,} lines, before {longer}: "
-                    "line n of one must be the translation of line n of the other"
-                )
-            source, target = pair
-            yield Pair(source, target)
-
-
-def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair]:
-    """Returns the pairs of a split, from two files, or from a table if no target file is set."""
-    source, target = f"{split}_source", f"{split}_target"
-    path = locate(settings, source)
-    if not getattr(settings, target):
-        return pair_table(path, settings)
-    is_same = getattr(settings, source) == getattr(settings, target)
-    if format_of(path) in (FORMATS if is_same else ROWS_ALONE):
-        raise UserError(
-            f"data.{source}={getattr(settings, source)!r} has both sides in its rows, and "
-            f"data.{target} names a second file: set config.data.{target}= (empty)"
-        )
-    return TwoFiles(path, locate(settings, target))
-
-
-def pair_table(path: Path, settings: ConfigDict) -> TableFile[Pair]:
-    """Returns the pairs in the rows of one file, given `config.data`."""
-    return TableFile(path, settings, ("source_field", "target_field"), _pair_of_row)
-
-
-def _pair_of_row(source: Any, target: Any) -> Pair:
-    return Pair(text_value(source, "source"), text_value(target, "target"))

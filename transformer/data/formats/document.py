@@ -66,9 +66,15 @@ class Unit(NamedTuple):
 
 
 class Document(abc.ABC):
-    """The units of a file."""
+    """The units of a file.
+
+    Attributes:
+      has_rows: whether a line break in a text is a part of it, as in messages of programs. In a
+        paragraph, it is white space.
+    """
 
     units: Sequence[Unit]
+    has_rows = False
 
     @abc.abstractmethod
     def write(self, texts: Texts) -> bytes:

@@ -22,10 +22,11 @@ from transformer.data import held_out, tfds
 from transformer.data.cleaning import CleaningReport, CleaningRules, rules_of
 from transformer.data.encode import batched, cache_folder
 from transformer.data.files.arrow import data_files
-from transformer.data.files.table import TableFile, TwoFiles, describe_rows, parallel_text
+from transformer.data.files.table import TableFile, describe_rows
 from transformer.data.pairs import SPLITS, Pair, choose_source
 from transformer.data.parallel import training_pairs
 from transformer.data.parallel.modifiers import joined
+from transformer.data.parallel.texts import DocumentPairs, TwoFiles, parallel_text
 from transformer.data.parallel.training_pairs import Hashes, HeldOutReport, TrainingPairs
 from transformer.data.synthetic import grammar
 from transformer.data.token_store import cached_arrays
@@ -33,7 +34,7 @@ from transformer.errors import UserError
 
 WORTH_KEEPING = 4 * 2**20  # minimum bytes to cache: smaller files, even compressed, read in seconds
 
-Texts = Mapping[str, TwoFiles | TableFile[Pair]]
+Texts = Mapping[str, TwoFiles | DocumentPairs | TableFile[Pair]]
 Splits = Mapping[str, Iterable[Pair]]
 logger = logging.getLogger(__name__)
 
@@ -134,6 +135,7 @@ def check_files(texts: Texts) -> list[str]:
     Only the first training pair is read here.
     """
     lines = describe_rows(texts.values())
+    lines += [text.describe() for text in texts.values() if isinstance(text, DocumentPairs)]
     for split, text in texts.items():
         count = sum(1 for _ in itertools.islice(text, 1 if split == "train" else None))
         held_out.check_not_empty(text.source, count)
