@@ -93,7 +93,9 @@ class DocumentLines:
         number, codes = len(self.lines), CODE.findall(inner)
         self.lines.append(" ".join(inner.split()))
         texts = CODE.split(inner) if codes else []
-        parts = [*itertools.chain(*itertools.zip_longest(map(self._read, texts), codes))]
+        parts = [
+            *itertools.chain(*itertools.zip_longest(map(self._read, texts), codes, fillvalue=""))
+        ]
 
         def write(outputs: Outputs) -> str:
             whole = outputs[number].strip()
