@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from transformer.errors import UserError
+from transformer.errors import UserError, shorten
 
 BOMS = {  # byte order marks; UTF-32 first, whose mark begins like the one of UTF-16
     codecs.BOM_UTF32_LE: "utf-32-le",
@@ -147,3 +147,16 @@ def decode(data: bytes, name: str, declared: str = "") -> tuple[str, str, bytes]
         byte = f"byte {error.start:,} is 0x{data[len(mark) + error.start]:02X}"
         fix = "convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`"
         raise UserError(f"{name} is not {encoding.upper()} ({byte}): {fix}") from None
+
+
+def by_key(first: Document, second: Document) -> list[tuple[Unit, Unit]]:
+    """Returns pairs of units with the same key, for example of JSON files in two languages."""
+    partners = {unit.key: unit for unit in second.units if unit.key}
+    return [(unit, partners[unit.key]) for unit in first.units if unit.key in partners]
+
+
+def damaged(name: str, text: str, position: int, why: str) -> UserError:
+    """Returns the error for a malformed line; `position` is an offset in it."""
+    start, number = text.rfind("\n", 0, position) + 1, text.count("\n", 0, position) + 1
+    line = shorten(text[start:].partition("\n")[0].strip(), 60)
+    return UserError(f"{name}, line {number}: {line!r} {why}: fix the line")
