@@ -33,6 +33,8 @@ class Segment(NamedTuple):
         language, it equals `text`.
       before: characters to insert before the translation, such as a tag that is missing.
       after: characters to insert after the translation.
+      gap: the white space between the text and the one of the previous segment, or ''.
+      escape: writes a text as characters of this place, or None for the document's function.
     """
 
     text: str
@@ -40,6 +42,8 @@ class Segment(NamedTuple):
     current: str | None = None
     before: str = ""
     after: str = ""
+    gap: str = ""
+    escape: Callable[[str], str] | None = None
 
 
 class Unit(NamedTuple):
@@ -62,7 +66,7 @@ class Unit(NamedTuple):
     @property
     def source(self) -> str:
         """The text to translate, without inline codes."""
-        return "".join(segment.text for segment in self.segments)
+        return "".join(segment.gap + segment.text for segment in self.segments)
 
 
 class Document(abc.ABC):
@@ -112,7 +116,8 @@ class TextDocument(Document):
         for segment, new in zip(segments, texts, strict=True):
             if new is not None and new != segment.current:
                 (start, end), *others = segment.places
-                changes.append((start, end, segment.before + self._escape(new) + segment.after))
+                raw = (segment.escape or self._escape)(new)
+                changes.append((start, end, segment.before + raw + segment.after))
                 changes += [(*place, "") for place in others]
         pieces, last = [], 0
         for start, end, new in sorted(changes, key=lambda change: change[:2]):

@@ -1,0 +1,265 @@
+"""The texts of HTML and XML, with their offsets.
+
+A scanner splits a file into tags and texts, since XML parsers do not tell where an attribute stands.
+Elements have roles: a block is a unit. The texts of an inline element are segments of their own in
+its block; those of a run join the segment before. A code has no text, and a mark is a code in the
+middle of a segment.
+
+Source: HTML, https://html.spec.whatwg.org
+"""
+
+import dataclasses
+import html
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+from xml.parsers import expat
+
+from transformer.data.formats.document import Document, Segment, TextDocument, Unit, decode
+from transformer.errors import UserError
+
+CHARSET = r"""(?i)<(?:\?xml[^>]*?encoding|meta[^>]*?charset)\s*=\s*["']?([A-Za-z0-9._:-]+)"""
+VALUE = r""""[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+"""
+ATTRIBUTE = re.compile(rf"([^\s/>=]++)\s*+=\s*+({VALUE})")
+TOKEN = re.compile(
+    r"<(?:!--.*?(?:--!?>|\Z)|!\[CDATA\[(?P<cdata>.*?)(?:\]\]>|\Z)|\?(?:xml:[^>]*+>|.*?(?:\?>|\Z))"
+    r"""|!(?i:DOCTYPE)(?:[^\["'>]|"[^"]*"|'[^']*'|\[.*?\]\s*(?=>))*+>?|(?:!|/(?![^\W\d]))[^>]*+>?"""
+    r"|(?P<close>/?)(?P<name>[^\W\d][^\s/>]*+)"
+    rf"(?:[\s/=]++|[^\s/>=]++(?:\s*+=\s*+(?:{VALUE})?)?+)*+(?:>|\Z))",
+    re.DOTALL,
+)
+SPACE = r"(?:\s|&(?:nbsp|#0*(?:9|10|13|32|160)|#[xX]0*(?:9|[aA]0?|[dD]|20));)*+"
+INNER = re.compile(rf"{SPACE}(.*?){SPACE}\Z", re.DOTALL)
+BREAKS = {"br", "w:br", "w:cr", "w:tab", "text:s", "text:tab", "text:line-break"}
+BLOCK, INLINE, RUN, CODE, MARK = "block inline run code mark".split()
+Roles = Mapping[str, str]  # the role of each element
+
+
+class Event(NamedTuple):
+    """A tag, a text or a code.
+
+    Attributes:
+      kind: "start", "end", "text" or "code".
+      start: offset in characters.
+      name: the element, in XML without its prefix, in HTML in lower case. For a text, its style.
+    """
+
+    kind: str
+    start: int
+    end: int
+    name: str = ""
+
+
+@dataclasses.dataclass
+class Element:
+    """An element; `parts` are the texts and codes of its block, `end` is where its end tag starts."""
+
+    tag: Event
+    parent: "Element | None"
+    role: str
+    is_text: bool
+    parts: list[Event]
+    end: int = 0
+
+    @property
+    def path(self) -> list[Event]:
+        """The start tags of the elements around it, the innermost first."""
+        element, tags = self.parent, []
+        while element:
+            tags.append(element.tag)
+            element = element.parent
+        return tags
+
+
+def roles(names: Mapping[str, str]) -> dict[str, str]:
+    """Returns the role of each element from the elements of each role."""
+    return {name: role for role, elements in names.items() for name in elements.split()}
+
+
+def escape(text: str) -> str:
+    """Returns a text as characters between tags."""
+    return html.escape(text, quote=False)
+
+
+def attributes(text: str, tag: Event) -> dict[str, tuple[int, int]]:
+    """Returns the places of a tag's values, with their quotes; names are in lower case."""
+    matches = ATTRIBUTE.finditer(text, tag.start, tag.end)
+    return {match[1].lower(): match.span(2) for match in matches}
+
+
+def values(text: str, tag: Event) -> dict[str, str]:
+    """Returns the values of a tag's attributes; names are in lower case."""
+    places = attributes(text, tag).items()
+    return {name: html.unescape(text[start:end].strip("\"'")) for name, (start, end) in places}
+
+
+def events(text: str, is_html: bool = False) -> Iterator[Event]:
+    """Yields the tags and texts; an empty element also has an end tag, which is empty."""
+    position = 0
+    is_xml = not is_html or text.startswith("<?xml")
+    while match := TOKEN.search(text, position):
+        start, end = match.span()
+        yield Event("text", position, start)
+        position = end
+        if match["cdata"] and not is_html:
+            yield Event("text", *match.span("cdata"), "cdata")
+        if name := match["name"]:
+            name = name.lower() if is_html else name.rpartition(":")[2]
+            yield Event("end" if match["close"] else "start", start, end, name)
+            if (is_xml and text[end - 2] == "/") or (is_html and name in VOID):
+                yield Event("end", end, end, name)
+            elif is_html and name in RAW and not match["close"]:
+                tag = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, end)
+                position = tag.start() if tag else len(text)
+                yield Event("text", end, position)
+    yield Event("text", position, len(text))
+    yield Event("end", len(text), len(text))
+
+
+def blocks(
+    stream: Iterable[Event], role: Callable[[Event, Element], str], is_html: bool = False
+) -> Iterator[Element]:
+    """Yields the blocks when they end; `role` returns the role of a start tag in an element."""
+    top = element = Element(Event("start", 0, 0), None, BLOCK, is_html, [])
+    for event in stream:
+        if event.kind == "text":
+            if top.is_text and event.start < event.end:
+                top.parts.append(event)
+        elif event.kind == "start":
+            kind = role(event, top)
+            if kind == BLOCK and is_html:  # divides the text around it; in XML, a footnote does not
+                yield dataclasses.replace(top, parts=[*top.parts])
+                top.parts.clear()
+            if kind not in (RUN, MARK):
+                top.parts.append(event._replace(kind="code"))
+            is_text = kind == BLOCK or (top.is_text and kind in (INLINE, RUN))
+            top = Element(event, top, kind, is_text, [] if kind == BLOCK else top.parts)
+        else:
+            element = top
+            while element and element.tag.name != event.name:
+                element = element.parent
+            end = element and element.parent
+            while element and top and top is not end:  # also elements whose end tag is missing
+                top.end = event.start
+                if top.role == BLOCK:
+                    yield top
+                elif top.role not in (RUN, MARK):
+                    top.parts.append(event._replace(kind="code"))
+                top = top.parent
+
+
+def segments(
+    text: str,
+    parts: Iterable[Event],
+    unescape: Callable[[str], str] = html.unescape,
+    write: Callable[[str], str] | None = None,
+) -> list[Segment]:
+    """Returns the segments of a block; white space at their ends is outside their places."""
+    result: list[Segment] = []
+    for (kind, style), group in itertools.groupby(parts, key=lambda part: (part.kind, part.name)):
+        places = [(part.start, part.end) for part in group]
+        inner = [match.span(1) for place in places if (match := INNER.match(text, *place))]
+        words = [index for index, (start, end) in enumerate(inner) if start < end]
+        if kind == "code" or not words:
+            continue
+        places = places[words[0] : words[-1] + 1]
+        places[0] = inner[words[0]][0], places[0][1]
+        places[-1] = places[-1][0], inner[words[-1]][1]
+        raw = [text[start:end] for start, end in places]
+        is_cdata = style == "cdata"
+        plain = "".join(raw if is_cdata else map(unescape, raw))
+        between = text[result[-1].places[-1][1] : places[0][0]] if result else ""
+        between = TOKEN.sub(lambda match: " " * (match["name"] in BREAKS), between)
+        gap = " " * bool(re.search(r"\s", html.unescape(between)))
+        writes = _escape_cdata if is_cdata else write
+        result.append(Segment(plain, tuple(places), plain, gap=gap, escape=writes))
+    return result
+
+
+def _escape_cdata(text: str) -> str:
+    return text.replace("]]>", "]]]]><![CDATA[>")
+
+
+def units(text: str, elements: Iterable[Element]) -> list[Unit]:
+    """Returns the blocks that have a text, in the order of the file."""
+    filled = [each for element in elements if (each := segments(text, element.parts))]
+    return [Unit(each) for each in sorted(filled, key=lambda each: each[0].places)]
+
+
+def document(text: str, units: list[Unit], encoding: str, mark: bytes) -> TextDocument:
+    """Returns a document whose texts are escaped as HTML or XML."""
+    return TextDocument(text, units, escape, encoding, mark, "xmlcharrefreplace")
+
+
+def decode_xml(data: bytes, name: str) -> tuple[str, str, bytes]:
+    """Returns the text of an XML file, its encoding and its byte order mark.
+
+    Entities that the file declares are refused, since a small file could expand to a huge text.
+    """
+
+    def refuse(entity: str, *_: object) -> None:
+        raise UserError(f"{name} declares the entity {entity!r}: replace entities with their text")
+
+    text, encoding, mark = decode(data, name, CHARSET)
+    parser = expat.ParserCreate("utf-8")
+    parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(text.encode(), True)
+    except expat.ExpatError as error:
+        raise UserError(f"{name} is broken XML ({error}): fix it, or save it again") from None
+    return text, encoding, mark
+
+
+VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
+RAW = frozenset("script style textarea title xmp iframe noembed noframes".split())  # have no tags
+TEXTS = ("alt", "title", "placeholder", "aria-label")  # attributes
+HTML = roles(
+    {
+        INLINE: "a abbr acronym b bdi bdo big cite del dfn em font i ins mark q rb rt ruby s small "
+        "span strike strong sub sup time tt u",
+        CODE: "script style pre code textarea xmp iframe noembed noframes kbd samp var svg math br "
+        "img input object audio video canvas embed",
+        MARK: "wbr",
+    }
+)
+
+
+def read_html(data: bytes, name: str) -> Document:
+    """Returns the paragraphs and other blocks of a web page, and attributes such as `alt`."""
+    text, encoding, mark = decode(data, name, CHARSET)
+    return document(text, page_units(text), encoding, mark)
+
+
+def page_units(text: str) -> list[Unit]:
+    """Returns the units of HTML, which may be a part of a page."""
+    result: list[Unit] = []
+
+    def role(tag: Event, parent: Element) -> str:
+        facts = values(text, tag)
+        is_fixed = facts.get("translate") == "no" or "notranslate" in facts.get("class", "").split()
+        if is_fixed or not parent.is_text:
+            return CODE
+        is_description = tag.name == "meta" and facts.get("name", "").lower() == "description"
+        for name, place in attributes(text, tag).items():
+            if name in TEXTS or (name == "content" and is_description):
+                result.extend(Unit([each]) for each in _attribute(text, *place))
+        return HTML.get(tag.name, BLOCK)
+
+    result += units(text, blocks(events(text, is_html=True), role, is_html=True))
+    return sorted(result, key=lambda unit: unit.segments[0].places)
+
+
+def _attribute(text: str, start: int, end: int) -> Iterator[Segment]:
+    """Yields the text of an attribute, which is written in double quotes when it changes."""
+    quote = text[start] in "\"'"
+    for segment in segments(text, [Event("text", start + quote, end - quote)]):
+        ((first, last),) = segment.places
+        before, after = '"' + text[start + quote : first], text[last : end - quote] + '"'
+        yield segment._replace(
+            places=((start, end),), before=before, after=after, escape=_escape_value
+        )
+
+
+def _escape_value(text: str) -> str:
+    return escape(text).replace('"', "&quot;")
