@@ -20,7 +20,7 @@ BREAK = regex.compile(rf"\s+|(?<={UNSPACED.pattern})(?=\w)")  # where a line may
 SENTENCE_END = re.compile(r"[.!?…。！？:;♪][\"”’'»)\]]*\s*$")
 SPEAKER = re.compile(r"\s*[-–—]")  # before what a speaker says, if a subtitle has two of them
 LONGEST_PAUSE = 1.0  # seconds between two subtitles of one sentence
-MOST_CUES = 4  # maximum number of subtitles that are translated together
+MAX_CUES = 4  # maximum number of subtitles that are translated together
 Outputs = Sequence[str]  # the translation of each line
 Numbered = tuple[Unit, list[tuple[int, Segment]]]  # a unit, and the indices of its segments
 
@@ -121,7 +121,7 @@ def _sentences(units: Iterable[Numbered]) -> Iterator[list[Numbered]]:
     """Yields each unit alone, but the subtitles of one sentence together."""
     group: list[Numbered] = []
     for each in units:
-        if group and not (len(group) < MOST_CUES and _goes_on(group[-1][0], each[0])):
+        if group and not (len(group) < MAX_CUES and _goes_on(group[-1][0], each[0])):
             yield group
             group = []
         group.append(each)

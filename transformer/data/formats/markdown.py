@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
-from markdown_it.token import Token
 
 from transformer.data.formats import markup
 from transformer.data.formats.document import Document, Segment, TextDocument, Unit, decode

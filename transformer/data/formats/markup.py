@@ -32,7 +32,7 @@ TOKEN = re.compile(
 SPACE = r"(?:\s|&(?:nbsp|#0*(?:9|10|13|32|160)|#[xX]0*(?:9|[aA]0?|[dD]|20));)*+"
 INNER = re.compile(rf"{SPACE}(.*?){SPACE}\Z", re.DOTALL)
 BREAKS = {"br", "w:br", "w:cr", "w:tab", "text:s", "text:tab", "text:line-break"}
-BLOCK, INLINE, RUN, CODE, MARK = "block inline run code mark".split()
+BLOCK, INLINE, RUN, CODE, MARK = ["block", "inline", "run", "code", "mark"]
 Roles = Mapping[str, str]  # the role of each element
 
 
@@ -211,8 +211,26 @@ def decode_xml(data: bytes, name: str) -> tuple[str, str, bytes]:
     return text, encoding, mark
 
 
-VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
-RAW = frozenset("script style textarea title xmp iframe noembed noframes".split())  # have no tags
+VOID = frozenset(
+    [
+        "area",
+        "base",
+        "br",
+        "col",
+        "embed",
+        "hr",
+        "img",
+        "input",
+        "link",
+        "meta",
+        "source",
+        "track",
+        "wbr",
+    ]
+)
+RAW = frozenset(
+    ["script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"]
+)  # have no tags
 TEXTS = ("alt", "title", "placeholder", "aria-label")  # attributes
 HTML = roles(
     {

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from transformer.data.formats.bilingual import read_tmx, read_xliff
 from transformer.data.formats.catalogues import read_json, read_po, read_properties
 from transformer.data.formats.columns import read_csv
 from transformer.data.formats.document import Document
 from transformer.data.formats.markdown import read_md
-from transformer.data.formats.markup import read_html, read_tmx, read_xliff
+from transformer.data.formats.markup import read_html
 from transformer.data.formats.office import read_docx, read_odt, read_xlsx
 from transformer.data.formats.subtitles import read_srt, read_vtt
 from transformer.errors import UserError
