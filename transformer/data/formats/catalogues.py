@@ -10,19 +10,16 @@ from transformer.data.formats.document import Document, Segment, TextDocument, U
 from transformer.errors import UserError
 
 STRING = r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*'
-ENTRY = re.compile(
-    rf"""(?mx) ^[ \t]*(?:msgctxt\s*(?P<context>{STRING})\s*)? msgid\s*(?P<id>{STRING})\s*
-    (?:msgid_plural\s*(?P<plural>{STRING})\s*)? (?:msgstr(?:\[\d+\])?\s*{STRING}\s*)+"""
-)
+ENTRY = re.compile(rf"""(?mx) ^[ \t]*(?:msgctxt\s*(?P<context>{STRING})\s*)?
+    msgid\s*(?P<id>{STRING})\s*(?:msgid_plural\s*(?P<plural>{STRING})\s*)?
+    (?:msgstr(?:\[\d+\])?\s*{STRING}\s*)+""")
 MSGSTR = re.compile(rf"^[ \t]*msgstr(\[\d+\])?\s*({STRING})", re.M)
 # The former msgid of a fuzzy entry, and the flag `fuzzy` with its comma or line.
 OUTDATED = re.compile(r"(?m)^(?:#\|.*\n|#, *fuzzy\s*?\n|#,.*?(fuzzy, *|, *fuzzy\b).*\n)")
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 ESCAPED = str.maketrans({char: f"\\{letter}" for letter, char in ESCAPES.items()} | {"\\": r"\\"})
-PROPERTY = re.compile(
-    r"""(?mx) ^[ \t\f]*+(?![#!\s]) (?P<key>(?:[^\\\s=:]|\\(?:\r\n|[\s\S]))*)
-    [ \t\f]*(?:[=:][ \t\f]*)? (?P<value>(?:[^\\\r\n]|\\(?:\r\n|[\s\S]))*)"""
-)
+PROPERTY = re.compile(r"""(?mx) ^[ \t\f]*+(?![#!\s]) (?P<key>(?:[^\\\s=:]|\\(?:\r\n|[\s\S]))*)
+    [ \t\f]*(?:[=:][ \t\f]*)? (?P<value>(?:[^\\\r\n]|\\(?:\r\n|[\s\S]))*)""")
 PROPERTY_ESCAPE = re.compile(r"((?:\\u[0-9a-fA-F]{4})+)|\\(?:\r?\n[ \t\f]*|([\s\S]))")
 
 
@@ -84,17 +81,17 @@ def read_json(data: bytes, name: str) -> TextDocument:
     return TextDocument(text, units, escape, encoding, mark)
 
 
-def _parse_string(text: str, start: int, strict: bool) -> tuple[tuple[str, int, int], int]:
+def _parse_string(text: str, start: int, strict: bool) -> tuple[Segment, int]:
     value, end = json.decoder.__dict__["scanstring"](text, start, strict)
-    return (value, start - 1, end), end  # the offsets include the quotes
+    return Segment(value, ((start - 1, end),), value), end
 
 
 def _strings(value: Any, key: str) -> Iterator[Unit]:
     if isinstance(value, dict | list):
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _strings(inner, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, tuple) and value[0].strip():
-        yield Unit([Segment(value[0], (value[1:],), value[0])], key=key)
+    elif isinstance(value, Segment) and value.text.strip():
+        yield Unit([value], key=key)
 
 
 def read_properties(data: bytes, name: str) -> TextDocument:

@@ -30,7 +30,7 @@ def read_srt(data: bytes, name: str, is_vtt: bool = False) -> TextDocument:
     unescape = html.unescape if is_vtt else str
     if not (re.match(r"WEBVTT(\s|\Z)", text) if is_vtt else cues or not text.strip()):
         sign = "first line WEBVTT" if is_vtt else "times such as 00:00:01,000 --> 00:00:02,500"
-        raise UserError(f"{name} has no {sign}: add it, or choose the format of the file")
+        raise UserError(f"{name} has no {sign}: add it, or rename the file")
     units = []
     for cue in cues:
         if not (times := TIMES.match(cue[1])):
