@@ -43,6 +43,8 @@ def open_document(run: Run, options: Options, path: Path) -> DocumentLines | Non
     if lines.left_out:
         more = "--retranslate translates them, too"
         logger.info(f"{lines.left_out:,} entries keep the translation that they have: {more}")
+    if lines.divided:
+        logger.info(f"{lines.divided:,} texts have tags: where they stand afterwards is a guess")
     return lines
 
 

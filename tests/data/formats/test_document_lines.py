@@ -14,8 +14,10 @@ def document(*texts, has_rows=False, times=(), target=""):
     for number, text in enumerate(texts):
         segments = []
         for part in text.split("|"):
+            gap = " " * (part.startswith(" ") and bool(segments))
+            part = part.removeprefix(gap)
             place = len(whole), len(whole) + len(part)
-            segments.append(Segment(part, (place,), part))
+            segments.append(Segment(part, (place,), part, gap=gap))
             whole += part + "|"
         units.append(Unit(segments, target, times=times[number] if times else None))
     result = TextDocument(whole, units, str)
@@ -28,9 +30,17 @@ def translated(lines, translate=str.upper):
 
 
 def test_each_text_is_a_line_and_outer_white_space_stays():
-    lines = DocumentLines(document(" one \n two", "3 – 4", "a|b"))
-    assert lines.lines == ["one two", "a", "b"]
-    assert translated(lines) == [" ONE TWO", "3 – 4", "A", "B"]
+    lines = DocumentLines(document(" one \n two", "3 – 4", "a"))
+    assert lines.lines == ["one two", "a"]
+    assert translated(lines) == [" ONE TWO", "3 – 4", "A"]
+
+
+def test_a_text_with_tags_is_one_line_and_divided_at_words_and_punctuation():
+    lines = DocumentLines(document("The old teacher sees| two birds|.", "a| b"))
+    assert (lines.lines, lines.divided) == (["The old teacher sees two birds.", "a b"], 2)
+    german = {lines.lines[0]: "Der alte Lehrer sieht zwei Vögel.", "a b": "c"}
+    parts = ["Der alte Lehrer sieht", "zwei Vögel", ".", "c", ""]
+    assert translated(lines, german.get) == parts
 
 
 def test_rows_of_a_message_are_lines_of_their_own():

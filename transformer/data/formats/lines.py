@@ -16,7 +16,8 @@ from transformer.data.words import TEMPLATES
 CODE = regex.compile("|".join(("%%", r"\{\}", *TEMPLATES)))  # strings that a translation must keep
 LETTER = regex.compile(r"\p{L}")
 OUTER = re.compile(r"(\s*)(.*?)(\s*)", re.S)  # a text, and the white space around it
-BREAK = regex.compile(rf"\s+|(?<={UNSPACED.pattern})(?=\w)")  # where a line may end
+SPACE = regex.compile(rf"\s+|(?<={UNSPACED.pattern})(?=\w)")  # where a line may end
+SPACE_OR_MARK = regex.compile(rf"{SPACE.pattern}|(?<=[^\w\s])|(?=[^\w\s])")
 SENTENCE_END = re.compile(r"[.!?…。！？:;♪][\"”’'»)\]]*\s*$")
 SPEAKER = re.compile(r"\s*[-–—]")  # before what a speaker says, if a subtitle has two of them
 LONGEST_PAUSE = 1.0  # seconds between two subtitles of one sentence
@@ -28,31 +29,35 @@ Numbered = tuple[Unit, list[tuple[int, Segment]]]  # a unit, and the indices of 
 class DocumentLines:
     """The lines of a document that are translated.
 
+    A text with inline codes, such as tags, is one line, as is a sentence that runs over several
+    subtitles. Its translation is divided by length.
+
     Args:
       retranslates: whether entries that have a translation are translated, too.
 
     Attributes:
       lines: the lines, in the order of the document.
       left_out: the number of entries that keep the translation that they have.
+      divided: the number of lines with inline codes, whose places are a guess.
     """
 
     def __init__(self, document: Document, retranslates: bool = False):
         self.lines: list[str] = []
-        self.left_out = 0
+        self.left_out = self.divided = 0
         self._document = document
         self._writers: list[tuple[list[int], Callable[[Outputs], list[str]]]] = []
         numbers = itertools.count()
         units = [(unit, [(next(numbers), s) for s in unit.segments]) for unit in document.units]
         self._count = next(numbers)
         for group in _sentences(units):
-            (unit, segments), *others = group
+            (unit, segments), *_ = group
             if unit.target and not retranslates:
                 self.left_out += 1
-            elif unit.times and len(segments) == 1 and not SPEAKER.match(unit.source):
-                self._add_subtitles([segments[0], *(more[0] for _, more in others)])
+            elif len(segments) > 1 or (unit.times and not SPEAKER.match(unit.source)):
+                self.divided += len(segments) > 1
+                self._add_joined([segments for _, segments in group])
             else:
-                for segment in segments:
-                    self._add_text(*segment, has_rows=bool(unit.times) or document.has_rows)
+                self._add_rows(*segments[0], has_rows=bool(unit.times) or document.has_rows)
 
     def write(self, outputs: Outputs) -> bytes:
         """Returns the document with the translation of each line."""
@@ -62,25 +67,26 @@ class DocumentLines:
                 texts[number] = text
         return self._document.write(texts)
 
-    def _add_text(self, number: int, segment: Segment, has_rows: bool) -> None:
+    def _add_rows(self, number: int, segment: Segment, has_rows: bool) -> None:
         rows = segment.text.split("\n") if has_rows else [segment.text]
         writers = [self._read(row) for row in rows]
         self._writers.append(([number], lambda x: ["\n".join(write(x) for write in writers)]))
 
-    def _add_subtitles(self, segments: Sequence[tuple[int, Segment]]) -> None:
-        """Adds the texts of subtitles as one line, which is divided by their lengths again."""
-        numbers, texts = zip(*((number, segment.text) for number, segment in segments), strict=True)
-        write_all = self._read(" ".join(" ".join(texts).split()))
+    def _add_joined(self, units: Sequence[Sequence[tuple[int, Segment]]]) -> None:
+        """Adds units as one line, whose translation has as many rows in each place as before."""
+        numbers, texts, gaps = [], [], []
+        for segments in units:
+            gaps += [" ", *(segment.gap for _, segment in segments[1:])]
+            numbers += [number for number, _ in segments]
+            texts += [segment.text for _, segment in segments]
+        write_all = self._read("".join(itertools.chain(*zip(gaps, texts, strict=True)))[1:])
 
         def write(outputs: Outputs) -> list[str]:
-            parts = divide(write_all(outputs), [*map(len, texts)])
-            rows = [
-                divide(part, [1] * (text.count("\n") + 1))
-                for part, text in zip(parts, texts, strict=True)
-            ]
-            return ["\n".join(filter(None, each)) for each in rows]
+            pieces = divide(write_all(outputs), [*map(len, texts)], [*map(bool, gaps[1:])])
+            rows = zip(pieces, (text.count("\n") + 1 for text in texts), strict=True)
+            return [piece if n == 1 else "\n".join(divide(piece, [1] * n)) for piece, n in rows]
 
-        self._writers.append(([*numbers], write))
+        self._writers.append((numbers, write))
 
     def _read(self, text: str) -> Callable[[Outputs], str]:
         """Adds a line; returns a function that writes its translation, in the same white space.
@@ -106,15 +112,22 @@ class DocumentLines:
         return write
 
 
-def divide(text: str, sizes: Sequence[int]) -> list[str]:
-    """Divides a text into parts whose lengths are about proportional to `sizes`."""
-    places = [match.end() for match in BREAK.finditer(text)]
-    cuts = [0]
-    for share in itertools.accumulate(sizes[:-1]):
+def divide(text: str, sizes: Sequence[int], gaps: Sequence[bool] = ()) -> list[str]:
+    """Divides a text into parts whose lengths are about proportional to `sizes`.
+
+    Args:
+      gaps: whether there is white space between a part and the next one, which is left out; by
+        default there is. A text may be divided next to punctuation otherwise.
+    """
+    cuts, has_gap = [0], [True, *(gaps or [True] * (len(sizes) - 1)), True]
+    for number, share in enumerate(itertools.accumulate(sizes[:-1]), 1):
         ideal = len(text) * share / max(1, sum(sizes))
-        later = [place for place in places if place > cuts[-1]]
-        cuts.append(min(later, key=lambda place: abs(place - ideal), default=len(text)))
-    return [text[a:b].strip() for a, b in itertools.pairwise([*cuts, len(text)])]
+        breaks = SPACE if has_gap[number] else SPACE_OR_MARK
+        places = [match.end() for match in breaks.finditer(text) if match.end() > cuts[-1]]
+        cuts.append(min(places, key=lambda place: abs(place - ideal), default=len(text)))
+    parts = [text[start:end] for start, end in itertools.pairwise([*cuts, len(text)])]
+    parts = [part.lstrip() if gap else part for part, gap in zip(parts, has_gap, strict=False)]
+    return [part.rstrip() if gap else part for part, gap in zip(parts, has_gap[1:], strict=True)]
 
 
 def _sentences(units: Iterable[Numbered]) -> Iterator[list[Numbered]]:
@@ -134,7 +147,6 @@ def _goes_on(unit: Unit, following: Unit) -> bool:
     if not (unit.times and following.times):
         return False
     pause = following.times[0] - unit.times[1]
-    is_one = len(unit.segments) == len(following.segments) == 1 and pause <= LONGEST_PAUSE
     ends = SENTENCE_END.search(unit.source) or not LETTER.search(unit.source)
     starts = SPEAKER.match(following.source) or not LETTER.search(following.source)
-    return is_one and not (ends or starts or SPEAKER.match(unit.source))
+    return pause <= LONGEST_PAUSE and not (ends or starts or SPEAKER.match(unit.source))
