@@ -1,12 +1,15 @@
-"""The `embeddings` mode: maps and nearest neighbours of token embeddings."""
+"""The `embeddings` mode: maps and nearest neighbours of token embeddings, and words in contexts."""
 
+import itertools
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import numpy as np
+from flax import linen as nn
 from jaxtyping import Float, UInt8
 from matplotlib import patheffects
 from matplotlib.axes import Axes
@@ -14,16 +17,26 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
-from transformer.errors import UserError
+from transformer.errors import UserError, shorten
 from transformer.files import write_arrays
 from transformer.inference.base import TokenTable
+from transformer.inference.translator import Translator
+from transformer.runs.loaded import LoadedRun
 from transformer.runs.run import Run
 from ..display.labels import LINE_HEIGHT, labels_of, text_widths, visible
-from ..display.plotting import COLOURS, DOTS_PER_INCH, look, new_figure, point_map, save_figure
+from ..display.plotting import (
+    COLOURS,
+    DOTS_PER_INCH,
+    heat_map,
+    look,
+    new_figure,
+    point_map,
+    save_figure,
+)
 from ..display.vector_space import neighbours, pca, perplexity, tsne, unit_rows
 from ..display.web_page import encode_array, write_page
 from ..process.modes import Options
-from ..process.text_io import print_table
+from ..process.text_io import Lines, input_file, print_table
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +54,7 @@ WORD, WITHIN, SIGNS, SPECIAL = range(len(TOKEN_GROUPS))
 WIDTH, MIN_HEIGHT, MAX_HEIGHT = 7.0, 2.5, 7.5  # inches
 FONT = 5.5  # points: font size of token names
 OFFSET, GAP = 2.5, 1.0  # points: from a marker to its name, and between names
+LAYER = re.compile("(encoder|decoder)_layers")  # names of the modules
 CANDIDATES, MAX_NAMES = 3000, 350  # tokens considered for names; maximum number of names
 
 
@@ -56,8 +70,16 @@ def embeddings(run: Run, options: Options) -> Iterator[Path]:
     """Draws t-SNE and PCA maps of a model's token embeddings; yields each file once it is written.
 
     The files are figures, a page with search and zoom, and the arrays that they show. If
-    `options.token` is a token or a sum of tokens, its nearest neighbours are printed instead.
+    `options.token` is a token or a sum of tokens, its nearest neighbours are printed instead, or,
+    if `options.input` has lines with that word, its states in each of them are compared.
     """
+    if path := input_file(options.input):
+        with path.open("rb") as stream:
+            lines = [line for _, chunk in Lines(stream, path).chunks() for line in chunk]
+        cosines = compare_contexts(LoadedRun(run), options.token or "", lines)
+        place = run.folder / "figures" / "embeddings" / f"contexts_{options.token}.png"
+        yield save_figure(contexts_figure(cosines, lines), place)
+        return
     trained = run.load_trained()
     tables = trained.predictor.token_tables(trained.variables)
     if options.token is not None:
@@ -189,6 +211,56 @@ def find_token(tokenizer: Tokenizer, token: str) -> int:
     names = [printed(pieces[part]) for part in parts if pieces[part] not in ("▁", "<unk>")]
     fix = f"name one of its pieces: {', '.join(names)}" if names else "name another"
     raise UserError(f"--token={token} is not a token of this model: {fix}")
+
+
+# -- a word in contexts
+
+
+def compare_contexts(
+    run: LoadedRun, word: str, lines: Sequence[str]
+) -> Float[np.ndarray, "layers lines"]:
+    """Returns cosines of a word's hidden states in each line with those in the first line.
+
+    Row 0 is the input of the first layer, and row n the output of layer n (from 1), of the encoder,
+    or of the decoder of a language model. A word of several tokens has their mean.
+    """
+    states = []
+    for number, line in enumerate(lines, 1):
+        layers: dict[str, list] = {"encoder": [], "decoder": []}
+
+        def record(call, args, kwargs, context, layers=layers):
+            result, match = call(*args, **kwargs), LAYER.match(context.module.name or "")
+            if match and context.method_name == "__call__":
+                stack = layers[match[1]]
+                stack += [args[0][0]] * (not stack) + [result[0]]
+            return result
+
+        target = [line] if isinstance(run.trained.predictor, Translator) else []
+        with jax.disable_jit(), nn.intercept_methods(record):
+            attention = run.attention(line, *target)
+        tokens = attention.source_tokens or attention.target_tokens
+        pairs = itertools.combinations(range(len(tokens) + 1), 2)
+        spans = [slice(*p) for p in pairs if "".join(tokens[slice(*p)]).strip("▁ ") == word]
+        if not spans:
+            raise UserError(f"line {number} has no word {word!r}: its tokens are {tokens}")
+        x = np.stack(layers["encoder"] or layers["decoder"])
+        states.append(x[:, spans[-1]].mean(axis=1))
+    unit = [unit_rows(np.stack(each)) for each in zip(*states, strict=True)]
+    return np.stack([vectors @ vectors[0] for vectors in unit])
+
+
+def contexts_figure(cosines: Float[np.ndarray, "layers lines"], lines: Sequence[str]) -> Figure:
+    """Returns a heat map of `compare_contexts`: a row per layer, and a column per line."""
+    depth, count = cosines.shape
+    figure = new_figure(0.6 * count + 2, 0.3 * depth + 2.2)
+    axes = figure.subplots()
+    heat_map(axes, cosines, np.vectorize("{:.2f}".format)(cosines), 7, aspect="auto")
+    _, fonts = labels_of(lines, 7)
+    texts = [shorten(line, 40) for line in lines]
+    axes.set_xticks(range(count), texts, rotation=35, ha="right", **fonts)
+    axes.set_yticks(range(depth), ["embedding", *map(str, range(1, depth))], fontsize=7)
+    axes.set_ylabel("layer")
+    return figure
 
 
 # -- figures
