@@ -336,10 +336,5 @@ def cross_attention(
         rows = [*predictor.target_tokenizer.pieces(written[i]), "</s>"]
         columns = predictor.source_names(read[i])
         weights = mean[: len(rows), : len(columns)].round(2).tolist()
-        maps[i] = AttentionMap([*map(_shown, rows)], [*map(_shown, columns)], weights)
+        maps[i] = AttentionMap([*map(visible, rows)], [*map(visible, columns)], weights)
     return maps
-
-
-def _shown(token: str) -> str:
-    """Returns a token as shown on the page, assuming that the page's fonts cover all characters."""
-    return visible(token, frozenset(token))
