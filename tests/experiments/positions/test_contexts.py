@@ -37,6 +37,5 @@ def test_a_word_is_compared_after_each_layer_with_its_first_context():
 def test_the_command_draws_the_contexts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lines.txt").write_text("\n".join(LINES))
-    flags = ("--mode=embeddings", "--token=old", "--input=lines.txt")
-    command("--workdir=quickstart", *flags)
+    command("--workdir=quickstart", "--mode=embeddings", "--token=old", "--input=lines.txt")
     assert (tmp_path / "quickstart/figures/embeddings/contexts_old.png").exists()
