@@ -34,7 +34,7 @@ ROOMS = {
     "results": Room(
         "experiments/sweep experiments/results experiments/evaluate",
         4_300,
-        4_377,
+        4_376,
     ),
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/display",

@@ -99,12 +99,9 @@ def embedding_map(
     """
     points = tsne(np.asarray(embeddings, np.float32))
     figure = plotting.new_figure(5.2, 4.6)
-    names, style = labels_of(labels, 8)
     faint = {"alpha": 0.6, "markersize": 3 if len(points) > 300 else 5}
-    styles = {name: {**faint, **plotting.look(number)} for number, name in enumerate(names)}
-    legend = plotting.point_map(figure.subplots(), points, classes, styles, "upper")
-    for text in legend.get_texts():
-        text.set(**style)
+    styles = {label: {**faint, **plotting.look(number)} for number, label in enumerate(labels)}
+    plotting.point_map(figure.subplots(), points, classes, styles, "upper")
     return figure
 
 

@@ -13,7 +13,7 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,8 +87,7 @@ def draw_attention(
     numbers = ", ".join(f"{step:,}" for step in sorted(steps))
     label = f"step {numbers}" if len(steps) == 1 else f"mean of the checkpoints of steps {numbers}"
     example = Example((label,), (seen,))
-    page = place / "explorer.html"
-    write_explorer(page, example, read_examples(run), options)
+    page = write_explorer(place / "explorer.html", example, read_examples(run), options)
     return [*files, page]
 
 
@@ -113,8 +112,7 @@ def hide_end_of_sentence(seen: Attention) -> Attention:
         if kind == "encoder_self":
             rest = rest[:, :, :-1]
         total = rest.sum(axis=-1, keepdims=True, dtype=np.float64)
-        zeros = np.zeros_like(rest)
-        weights[kind] = np.divide(rest, total, out=zeros, where=total > 0, casting="same_kind")
+        weights[kind] = (rest / np.where(total > 0, total, 1)).astype(rest.dtype)
     return seen._replace(weights=weights, source_tokens=seen.source_tokens[:-1])
 
 
@@ -277,17 +275,15 @@ def _encode(example: Example) -> dict[str, Any]:
     if seen.picture:
         title = _text(tokens["source"][1 + seen.picture.grid**2 :]) or "a picture"
     missing = zip(seen.unread, example.omitted, strict=True)
-    frames = []
-    for label, frame in zip(example.labels, example.frames, strict=True):
-        weights = {
-            kind: web_page.encode_array(array[:, :, :length, :length])
-            for kind, array in frame.weights.items()
-        }
-        norms = {
-            kind: web_page.encode_array(array[..., :length])
-            for kind, array in frame.value_norms.items()
-        }
-        frames.append({"label": label, "weights": weights, "norms": norms})
+
+    def encode(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        of_tokens = {kind: array[:, :, :length][..., :length] for kind, array in arrays.items()}
+        return {kind: web_page.encode_array(array) for kind, array in of_tokens.items()}
+
+    frames = [
+        {"label": label, "weights": encode(frame.weights), "norms": encode(frame.value_norms)}
+        for label, frame in zip(example.labels, example.frames, strict=True)
+    ]
     return {
         "title": title or translation,
         "translation": translation if title else "",

@@ -221,20 +221,16 @@ def examples_figure(examples: Sequence[Example], head: tuple[int, int]) -> Figur
     """
     name = f"class token, layer {head[0]}, head {head[1]}"
     figure, panels = _grid(2, len(examples), name)
-    for column, each in enumerate(examples):
-        _show(panels[0][column], each.pixels)
-        _draw(panels[1][column], each.pixels, each.looks[head[0] - 1, head[1] - 1])
+    for (above, below), each in zip(panels.T, examples, strict=True):
+        _show(above, each.pixels)
+        _draw(below, each.pixels, each.looks[head[0] - 1, head[1] - 1])
         for x0, y0, x1, y1 in each.boxes:
             corner, sides = (x0 - 0.5, y0 - 0.5), (x1 - x0, y1 - y0)
-            panels[1][column].add_patch(
-                Rectangle(corner, *sides, fill=False, color="white", linewidth=0.8)
-            )
+            below.add_patch(Rectangle(corner, *sides, fill=False, color="white", linewidth=0.8))
         wrong = each.label != each.predicted
         answer = each.predicted + f" (true: {each.label})" * wrong
         question = textwrap.wrap(each.question, 19, break_on_hyphens=False)
-        panels[0][column].set_title(
-            "\n".join([*question, answer]), fontsize=SMALL, pad=2, **AS_TEXT
-        )
+        above.set_title("\n".join([*question, answer]), fontsize=SMALL, pad=2, **AS_TEXT)
     return figure
 
 

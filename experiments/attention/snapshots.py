@@ -118,8 +118,7 @@ def tracked_sentences(snapshots: Sequence[SavedSnapshot]) -> list[dict[int, Atte
     tracked = []
     for n, last in enumerate(snapshots[-1].sentences if snapshots else []):
         each = {s.step: s.sentences[n] for s in snapshots if len(s.sentences) > n}
-        same = {step: x for step, x in each.items() if identity(x) == identity(last)}
-        tracked.append(same)
+        tracked.append({step: x for step, x in each.items() if identity(x) == identity(last)})
     return tracked
 
 
@@ -129,8 +128,7 @@ def draw(folder: Path) -> list[Path]:
     if any(snapshot.statistics for snapshot in snapshots):
         drawn["curves"] = curves_figure(snapshots)
     for n, by_step in enumerate(tracked_sentences(snapshots), 1):
-        if strip := strip_figure(by_step, snapshots[-1].statistics):
-            drawn[f"strip_{n}"] = strip
+        drawn[f"strip_{n}"] = strip_figure(by_step, snapshots[-1].statistics)
     place = folder / "figures" / "attention_snapshots"
     return [plotting.save_figure(each, place / f"{name}.png") for name, each in drawn.items()]
 
@@ -142,8 +140,7 @@ def curves_figure(snapshots: Sequence[SavedSnapshot]) -> Figure:
     """Returns a figure of all heads' statistics over the steps, with a column per kind."""
     curves = {}  # steps and values [steps, layers, H]
     for kind, name in itertools.product(KINDS, PANEL_TITLES):
-        having = [s for s in snapshots if name in s.statistics.get(kind, {})]
-        if having:
+        if having := [s for s in snapshots if name in s.statistics.get(kind, {})]:
             values = np.stack([snapshot.statistics[kind][name] for snapshot in having])
             curves[kind, name] = [snapshot.step for snapshot in having], values
     kinds = list(dict.fromkeys(kind for kind, _ in curves))
@@ -188,8 +185,8 @@ def _draw_heads(axes: Axes, steps: list[int], values: np.ndarray, name: str, col
 
 def strip_figure(
     by_step: Mapping[int, Attention], statistics: Mapping[str, Mapping[str, np.ndarray]]
-) -> Figure | None:
-    """Returns a sentence's attention maps over the steps, or None if there is no attention.
+) -> Figure:
+    """Returns a sentence's attention maps over the steps.
 
     The figure shows cross-attention if the model has it. If there are many heads, it shows heads
     with the lowest final alignment error rate or, without gold links, the lowest entropy.
@@ -199,9 +196,7 @@ def strip_figure(
     """
     steps = list(by_step)
     last = by_step[steps[-1]]
-    kind = next((kind for kind in ("cross", *KINDS) if kind in last.weights), None)
-    if kind is None:
-        return None
+    kind = next(kind for kind in ("cross", *KINDS) if kind in last.weights)
     names = last.names(kind)
     cell = min(CELL, MAX_SIDE / max(map(len, names)))
     room = int((WIDEST - AROUND + GAP) / (cell * len(names[1]) + GAP))

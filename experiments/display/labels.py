@@ -17,22 +17,18 @@ LINE_HEIGHT = 1.2  # multiple of the font size
 AS_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}
 
 
-def visible(token: str, covered: frozenset[str]) -> str:
+def visible(token: str, covered: frozenset[str] | None = None) -> str:
     """Returns a token as a label in which every character is visible, without empty boxes.
 
     An empty token becomes `∅`. Blanks become `␣` if the token starts or ends with a blank. An
-    invisible character, or one that is not `covered` by the fonts, becomes a code point such as
-    `⟨4E2D⟩`. Labels longer than `MAX_LABEL_LENGTH` are truncated with `…`.
+    invisible character, or one that is not `covered` by the fonts (None: they cover all), becomes a
+    code point such as `⟨4E2D⟩`. Labels longer than `MAX_LABEL_LENGTH` are truncated with `…`.
     """
-    shown, blank = [], " " if token == token.strip(" ") else "␣"
-    for character in token:
-        if character == " ":
-            shown.append(blank)
-        elif character in covered and (character.isprintable() or character in "\u200c\u200d"):
-            shown.append(character)
-        else:
-            shown.append(f"⟨{ord(character):04X}⟩")
-    text = "".join(shown) or "∅"
+    shown = {c for c in token if c.isprintable() or c in "\u200c\u200d"}
+    shown = shown if covered is None else shown & covered
+    text = "".join(c if c in shown else f"⟨{ord(c):04X}⟩" for c in token) or "∅"
+    if token != token.strip(" "):
+        text = text.replace(" ", "␣")
     if len(text) > MAX_LABEL_LENGTH:
         text = text[: MAX_LABEL_LENGTH - 1] + "…"
     # A leading combining mark would be drawn over the character before the label.

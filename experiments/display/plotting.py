@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.legend import Legend
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from transformer.files import write_bytes
+from .labels import labels_of
 
 WIDTH, DOTS_PER_INCH = 6.5, 200  # WIDTH: text width of a page in inches
 # Okabe and Ito's colour-blind-safe colours, which are also distinguishable in grey print.
@@ -118,15 +118,16 @@ def point_map(
     groups: Integer[np.ndarray, "N"],
     styles: Mapping[str, Mapping[str, Any]],
     place: str,
-) -> Legend:
-    """Draws a scatter plot of groups of points, without ticks; returns the legend.
+) -> None:
+    """Draws a scatter plot of groups of points, without ticks, and a legend above or below it.
 
     Args:
       groups: the zero-based group index of each point.
       styles: options of `Axes.plot` for each group, keyed by group name and ordered by index.
       place: the position of the legend, "upper" or "lower".
     """
-    for number, (name, style) in enumerate(styles.items()):
+    names, text_style = labels_of(list(styles), LEGEND["fontsize"])
+    for number, (name, style) in enumerate(zip(names, styles.values(), strict=True)):
         of_group = points[groups == number]
         label = f"{name} ({len(of_group):,})"
         axes.plot(*of_group.T, label=label, linestyle="none", markeredgewidth=0, **style)
@@ -137,7 +138,8 @@ def point_map(
     # Markers in the legend are opaque, since small faint ones would be hard to distinguish.
     for handle in legend.legend_handles:
         handle.set(alpha=1, markersize=5)
-    return legend
+    for text in legend.get_texts():
+        text.set(**text_style)
 
 
 def save_figure(figure: Figure, picture: Path) -> Path:

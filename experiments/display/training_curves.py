@@ -47,7 +47,7 @@ def read_curves(metrics_file: Path, metrics: tuple[str, ...] | None = None) -> C
     repeats a step, the later line is used. Raises ValueError if the file cannot be read.
     """
     try:
-        lines = read_file(metrics_file, MAX_METRICS).split(b"\n")
+        lines = read_file(metrics_file, MAX_METRICS).splitlines()
     except OSError as error:
         raise ValueError(f"{metrics_file}: cannot read the metrics ({error.strerror})") from error
     metrics = drawn_metrics() if metrics is None else metrics
@@ -56,8 +56,7 @@ def read_curves(metrics_file: Path, metrics: tuple[str, ...] | None = None) -> C
         event, wrong = parse_json(line, dict)
         step = math.nan if wrong else _number(event.get("step"))
         if math.isnan(step):
-            if line:
-                logger.warning(f"{metrics_file}, line {number}, is damaged: it is left out")
+            logger.warning(f"{metrics_file}, line {number}, is damaged: it is left out")
             continue
         split = str(event.get("split", "train"))
         for metric in metrics:

@@ -1,6 +1,5 @@
 """The `align` mode: scores each cross-attention head as a word aligner, and uses the best."""
 
-import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -67,16 +66,12 @@ def align(run: Run, options: Options) -> list[Path]:
         return _align(run, options, pairs, words)
     gold = _gold(run.config.data.source, options, pairs, words)
     read = [Path(name).expanduser() for name in (options.input, options.links) if name is not None]
-    with contextlib.ExitStack() as stack:
-        if options.output is not None:  # opened first, to report errors before scoring
-            output = stack.enter_context(open_output(options.output, *read))
+    with open_output(options.output, *read) as output:  # first, to report errors before scoring
         trained = run.load_trained()
         place = run.folder / SCORES
         place.parent.mkdir(parents=True, exist_ok=True)
         with line_progress(len(pairs), hidden=False) as advance:
-            heads = word_links.score_heads(
-                trained.predictor, trained.variables, pairs, gold, advance
-            )
+            heads = word_links.score_heads(trained, pairs, gold, advance)
         if options.output is not None:
             lines = (format_links(_shift(links, -words)) for links in heads.best_links())
             output.writelines(f"{line}\n" for line in lines)
@@ -153,9 +148,7 @@ def _align(run: Run, options: Options, pairs: Sequence[Pair], words: int) -> lis
         open_output(options.output, input_file(options.input), place) as output,
         line_progress(len(pairs), hidden=False) as advance,
     ):
-        for weights in word_links.attended_words(
-            trained.predictor, trained.variables, pairs, advance
-        ):
+        for weights in word_links.attended_words(trained, pairs, advance):
             of_head = weights[(list(ALIGNMENT_ROWS).index(best.rows), *best.indices)]
             links = word_links.links_of(word_links.first_of(most_attended(of_head)))
             output.write(format_links(_shift(links, -words)) + "\n")

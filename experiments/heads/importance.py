@@ -19,7 +19,6 @@ Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -125,7 +124,6 @@ def heads(run: Run, options: Options) -> list[Path]:
     task = tasks.REGISTRY[config.task].from_folder(folder, config, text)
     check_fingerprint(trained.progress, task.fingerprint(), folder / "checkpoints")
     place = folder / "figures" / "heads"
-    place.mkdir(parents=True, exist_ok=True)
     with line_progress(work(task), hidden=False, what="text") as advance:
         ranking = rank(task, trained.variables, advance)
     print_ranking(ranking, options.input or f"{ranking.split} set")
@@ -247,11 +245,11 @@ def _gated(task: Task, variables: Variables, gates: Any) -> dict[str, Any]:
     return {**variables, "gates": gate_variables(gates, model.config, part)}
 
 
-def _sum(task: Task, of_batch: Callable[[Any], Any], done: Done, models: int) -> Any:
+def _sum(task: Task, of_batch: Callable, variables: Variables, done: Done, models: int) -> Any:
     """Returns the results of `of_batch`, summed in float64 over the batches of the split."""
-    totals = []
+    totals, compiled = [], jax.jit(of_batch)
     for batch in task.held_out_batches(split_of(task)):
-        totals.append(jax.device_get(of_batch(batch)))
+        totals.append(jax.device_get(compiled(variables, batch)))
         done(models * len(jax.tree.leaves(batch)[0]))
     return jax.tree.map(lambda *sums: np.sum(sums, axis=0, dtype=np.float64), *totals)
 
@@ -259,7 +257,6 @@ def _sum(task: Task, of_batch: Callable[[Any], Any], done: Done, models: int) ->
 def _gradients(task: Task, variables: Variables, ones: Any, done: Done) -> tuple[dict, dict]:
     """Returns the sums over texts of |dL_x / dgate| and of dL_x / dgate, for all gates."""
 
-    @jax.jit
     def of_batch(variables, batch):
         rows = len(jax.tree.leaves(batch)[0])
         # Each text has its own gates, so that one backward pass gives per-text gradients.
@@ -270,20 +267,19 @@ def _gradients(task: Task, variables: Variables, ones: Any, done: Done) -> tuple
         absolute = {kind: jnp.abs(slopes).sum(axis=1) for kind, slopes in gradient.items()}
         return absolute, {kind: slopes.sum(axis=1) for kind, slopes in gradient.items()}
 
-    return _sum(task, functools.partial(of_batch, variables), done, 1)
+    return _sum(task, of_batch, variables, done, 1)
 
 
 def _sums(task: Task, variables: Variables, models: list[Any], done: Done) -> TokenSums:
     """Returns the token sums over the split for each model; a model is defined by its gates."""
     stacked = jax.tree.map(lambda *gates: jnp.stack(gates), *models)
 
-    @jax.jit
     def of_batch(variables, batch):
         return jax.lax.map(
             lambda gates: task.held_out_sums(_gated(task, variables, gates), batch), stacked
         )
 
-    return _sum(task, functools.partial(of_batch, variables), done, len(models))
+    return _sum(task, of_batch, variables, done, len(models))
 
 
 def _decoded(task: Task) -> list[Any]:
@@ -320,7 +316,7 @@ def build_figure(ranking: Ranking) -> Figure:
     by_kind = {kind: of_kind for kind, of_kind in by_kind.items() if of_kind}
     measures = [name for name in MEASURES if getattr(heads[0], name) is not None]
     across = max(head.head for head in heads)
-    depths = [max(head.layer for head in of_kind) for of_kind in by_kind.values()]
+    depths = [of_kind[-1].layer for of_kind in by_kind.values()]
     side = min(max(MAP_CELL * across, MIN_SIDE), MAX_SIDE)
     cell = side / across
     height = sum(cell * depth + 0.55 for depth in depths) + BAR_HEIGHT
@@ -344,12 +340,10 @@ def build_figure(ranking: Ranking) -> Figure:
 
 
 def _draw_map(axes: Axes, heads: Sequence[HeadScores], name: str, largest: float, cell: float):
-    """Draws one measure of an attention kind's heads as a heat map, with numbers if they fit."""
+    """Draws a measure of all heads of a kind, in order, as a heat map, with numbers if they fit."""
     measure = MEASURES[name]
-    shape = max(head.layer for head in heads), max(head.head for head in heads)
-    values = np.zeros(shape)
-    for head in heads:
-        values[head.layer - 1, head.head - 1] = getattr(head, name)
+    shape = heads[-1].layer, heads[-1].head
+    values = np.reshape([getattr(head, name) for head in heads], shape)
     root = (lambda x: np.sign(x) * np.sqrt(np.abs(x)), lambda y: np.sign(y) * np.square(y))
     texts = np.vectorize(measure.number.format)(values) if cell >= WIDEST_NUMBER else None
     norm = FuncNorm(root, -largest, largest)

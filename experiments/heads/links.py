@@ -15,14 +15,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from transformer.analysis import alignment
+from transformer.analysis.alignment import ALIGNMENT_ROWS, GoldLinks, most_attended, word_weights
 from transformer.data.characters import word_ends
 from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.files import whole_file
-from transformer.inference.base import Variables
 from transformer.inference.inspection import Inspector
-from transformer.inference.translator import Translator
+from transformer.runs.run import TrainedRun
 from ..process.text_io import LINES_AT_ONCE
 
 LINK = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)
@@ -83,21 +83,20 @@ def links_of(chosen: Int[np.ndarray, "T"]) -> list[tuple[int, int]]:
 
 
 def score_heads(
-    translator: Translator,
-    variables: Variables,
+    trained: TrainedRun,
     pairs: Sequence[Pair],
-    gold: Sequence[alignment.GoldLinks],
+    gold: Sequence[GoldLinks],
     done: Callable[[int], None],
 ) -> HeadLinks:
     """Returns each head's alignment links for the pairs, scored against the gold links."""
     chosen, heads = [], []
 
     def links_by_head() -> Iterator[Float[np.ndarray, "N T S"]]:
-        for weights in attended_words(translator, variables, pairs, done):
+        for weights in attended_words(trained, pairs, done):
             rows, layers, numbers, *words = weights.shape
             heads[:] = [
                 Head(by, layer, number)
-                for by in alignment.ALIGNMENT_ROWS
+                for by in ALIGNMENT_ROWS
                 for layer in (*range(1, layers + 1), None)
                 for number in (*range(1, numbers + 1), None)
                 if layer or number is None
@@ -105,9 +104,7 @@ def score_heads(
             each = np.concatenate([weights, weights.mean(axis=2, keepdims=True)], axis=2)
             flat = each.reshape(rows, layers * (numbers + 1), *words)
             every = weights.mean(axis=(1, 2))[:, None]
-            links = alignment.most_attended(
-                np.concatenate([flat, every], axis=1).reshape(len(heads), *words)
-            )
+            links = most_attended(np.concatenate([flat, every], axis=1).reshape(len(heads), *words))
             chosen.append(first_of(links))
             yield links
 
@@ -117,26 +114,24 @@ def score_heads(
 
 
 def attended_words(
-    translator: Translator, variables: Variables, pairs: Sequence[Pair], done: Callable[[int], None]
+    trained: TrainedRun, pairs: Sequence[Pair], done: Callable[[int], None]
 ) -> Iterator[Float[np.ndarray, "rows layers H T S"]]:
     """Yields each pair's attention from target to source words, for each row type."""
+    translator = trained.predictor
     for first in range(0, len(pairs), PAIRS_AT_ONCE):
         chunk = translator.read_pairs(pairs[first : first + PAIRS_AT_ONCE])
         sources, targets, *_ = zip(*map(canonical, chunk), strict=True)
         read = translator.source_tokenizer.starts(sources)
         written = translator.target_tokenizer.starts(targets)
         results: list[Any] = [None] * len(chunk)
-        inspector = Inspector(translator, variables)
+        inspector = Inspector(translator, trained.variables)
         for i, weights in inspector.cross_attention(sources, targets, first + 1, done):
             # Truncated tokens have no attention weights.
             rows, columns = weights.shape[2] - 1, weights.shape[3] - 1
             source = alignment.words_of_text(word_ends(chunk[i].source), read[i][:columns])
             target = alignment.words_of_text(word_ends(chunk[i].target), written[i][:rows])
             results[i] = np.stack(
-                [
-                    alignment.word_weights(weights, source, target, by)
-                    for by in alignment.ALIGNMENT_ROWS
-                ]
+                [word_weights(weights, source, target, by) for by in ALIGNMENT_ROWS]
             )
         yield from results
 
@@ -175,9 +170,7 @@ def read_csv(path: Path) -> dict[Head, LinkScore]:
     return scores
 
 
-def read_links(
-    path: Path, sizes: Sequence[tuple[int, int]], pairs: str
-) -> list[alignment.GoldLinks]:
+def read_links(path: Path, sizes: Sequence[tuple[int, int]], pairs: str) -> list[GoldLinks]:
     """Returns the gold links of each sentence pair in a Pharaoh-format file.
 
     Args:
@@ -207,7 +200,7 @@ def read_links(
                     f"words and {size[1]} target words between blanks: count them from zero"
                 )
             (sure if link[2] == "-" else possible).append((i, j))
-        gold.append(alignment.GoldLinks(sure, possible))
+        gold.append(GoldLinks(sure, possible))
     return gold
 
 

@@ -1,12 +1,15 @@
-"""The `embeddings` mode: maps and nearest neighbours of token embeddings."""
+"""The `embeddings` mode: maps and nearest neighbours of token embeddings, and words in contexts."""
 
+import itertools
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import numpy as np
+from flax import linen as nn
 from jaxtyping import Float, UInt8
 from matplotlib import patheffects
 from matplotlib.axes import Axes
@@ -14,33 +17,30 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
-from transformer.errors import UserError
+from transformer.errors import UserError, shorten
 from transformer.files import write_arrays
 from transformer.inference.base import TokenTable
+from transformer.inference.translator import Translator
+from transformer.runs.loaded import LoadedRun
 from transformer.runs.run import Run
+from ..display import plotting
 from ..display.labels import LINE_HEIGHT, labels_of, text_widths, visible
-from ..display.plotting import COLOURS, DOTS_PER_INCH, look, new_figure, point_map, save_figure
 from ..display.vector_space import neighbours, pca, perplexity, tsne, unit_rows
 from ..display.web_page import encode_array, write_page
 from ..process.modes import Options
-from ..process.text_io import print_table
+from ..process.text_io import Lines, input_file, print_table
 
 logger = logging.getLogger(__name__)
 
 NEIGHBOURS = 10  # number of nearest neighbours that are printed and shown
 MAX_TOKENS = 12_000  # maximum number of tokens for t-SNE, which takes about a minute
 MAP_STEPS = 2**16 - 1  # largest integer coordinate in the page's maps
-# Name and colour of each kind of token.
-TOKEN_GROUPS = {
-    "begins a word": COLOURS[0],
-    "within a word": COLOURS[1],
-    "digits and signs": COLOURS[2],
-    "special": "black",
-}
+TOKEN_GROUPS = "begins a word", "within a word", "digits and signs", "special"
 WORD, WITHIN, SIGNS, SPECIAL = range(len(TOKEN_GROUPS))
 WIDTH, MIN_HEIGHT, MAX_HEIGHT = 7.0, 2.5, 7.5  # inches
 FONT = 5.5  # points: font size of token names
 OFFSET, GAP = 2.5, 1.0  # points: from a marker to its name, and between names
+LAYER = re.compile("(encoder|decoder)_layers")  # names of the modules
 CANDIDATES, MAX_NAMES = 3000, 350  # tokens considered for names; maximum number of names
 
 
@@ -56,8 +56,16 @@ def embeddings(run: Run, options: Options) -> Iterator[Path]:
     """Draws t-SNE and PCA maps of a model's token embeddings; yields each file once it is written.
 
     The files are figures, a page with search and zoom, and the arrays that they show. If
-    `options.token` is a token or a sum of tokens, its nearest neighbours are printed instead.
+    `options.token` is a token or a sum of tokens, its nearest neighbours are printed instead, or,
+    if `options.input` has lines with that word, its states in each of them are compared.
     """
+    if path := input_file(options.input):
+        with path.open("rb") as stream:
+            lines = [line for _, chunk in Lines(stream, path).chunks() for line in chunk]
+        cosines = compare_contexts(LoadedRun(run), options.token or "", lines)
+        place = run.folder / "figures" / "embeddings" / f"contexts_{options.token}.png"
+        yield plotting.save_figure(contexts_figure(cosines, lines), place)
+        return
     trained = run.load_trained()
     tables = trained.predictor.token_tables(trained.variables)
     if options.token is not None:
@@ -72,7 +80,7 @@ def embeddings(run: Run, options: Options) -> Iterator[Path]:
         arrays |= {f"{name}_neighbours": closest, f"{name}_cosines": cosines}
         arrays[f"{name}_tokens"] = np.array(pieces, np.str_)
         vocabularies[tokenizer.digest] = {
-            "pieces": list(map(printed, pieces)),
+            "pieces": list(map(visible, pieces)),
             "kinds": encode_array(token_kinds(pieces)),
         }
         maps: list[dict[str, object]] = []
@@ -91,14 +99,11 @@ def embeddings(run: Run, options: Options) -> Iterator[Path]:
             steps = np.rint(points * (MAP_STEPS / points.max())).astype(np.uint16)
             method = {"tsne": "t-SNE", "pca": "PCA"}[drawn.method]
             maps.append({"method": method, "title": drawn.title, "points": encode_array(steps)})
-            yield save_figure(map_figure(drawn, pieces), place / f"{name}_{drawn.method}.png")
+            figure = map_figure(drawn, pieces)
+            yield plotting.save_figure(figure, place / f"{name}_{drawn.method}.png")
     write_arrays(place / "embeddings.npz", arrays)
     yield place / "embeddings.npz"
-    data = {
-        "tables": pages,
-        "vocabularies": list(vocabularies.values()),
-        "kinds": list(TOKEN_GROUPS),
-    }
+    data = {"tables": pages, "vocabularies": list(vocabularies.values()), "kinds": TOKEN_GROUPS}
     title = f"Token embeddings of {run.config.name}"
     yield write_page(place / "embeddings.html", "embeddings.html", title=title, data=data)
 
@@ -124,11 +129,6 @@ def spoken(name: str) -> str:
     *others, last = name.split("_")
     listed = f"{', '.join(others)} and {last}" if others else last
     return f"{listed.capitalize()} embeddings"
-
-
-def printed(piece: str) -> str:
-    """Returns a token with all characters visible."""
-    return visible(piece, frozenset(piece))
 
 
 # -- neighbours of a token or of a sum
@@ -160,13 +160,13 @@ def neighbour_tables(tables: Mapping[str, TokenTable], question: str) -> list[Ta
         nearest = [i for i in np.argsort(-cosines, kind="stable") if i not in ids]
         pieces = tokenizer.pieces(range(len(vectors)))
         spelt = list(parts)
-        spelt[::2] = (printed(pieces[token]) for token in ids)
+        spelt[::2] = (visible(pieces[token]) for token in ids)
         title = f"{spoken(name)}: nearest to {' '.join(spelt)}"
         table = Table(title=title, min_width=len(title))
         for column in ("rank", "token", "cosine"):
             table.add_column(column, justify="left" if column == "token" else "right")
         for rank, other in enumerate(nearest[:NEIGHBOURS], 1):
-            table.add_row(str(rank), printed(pieces[other]), f"{cosines[other]:.3f}")
+            table.add_row(str(rank), visible(pieces[other]), f"{cosines[other]:.3f}")
         shown.append(table)
     if refusal and not shown:
         raise refusal
@@ -186,9 +186,59 @@ def find_token(tokenizer: Tokenizer, token: str) -> int:
     parts = tokenizer.encode([token])[0]  # encoding may lowercase the token
     if len(parts) == 1 and parts != [UNK_ID]:
         return parts[0]
-    names = [printed(pieces[part]) for part in parts if pieces[part] not in ("▁", "<unk>")]
+    names = [visible(pieces[part]) for part in parts if pieces[part] not in ("▁", "<unk>")]
     fix = f"name one of its pieces: {', '.join(names)}" if names else "name another"
     raise UserError(f"--token={token} is not a token of this model: {fix}")
+
+
+# -- a word in contexts
+
+
+def compare_contexts(
+    run: LoadedRun, word: str, lines: Sequence[str]
+) -> Float[np.ndarray, "layers lines"]:
+    """Returns cosines of a word's hidden states in each line with those in the first line.
+
+    Row 0 is the input of the first layer, and row n the output of layer n (from 1), of the encoder,
+    or of the decoder of a language model. A word of several tokens has their mean.
+    """
+    states = []
+    for number, line in enumerate(lines, 1):
+        layers: dict[str, list] = {"encoder": [], "decoder": []}
+
+        def record(call, args, kwargs, context, layers=layers):
+            result, match = call(*args, **kwargs), LAYER.match(context.module.name or "")
+            if match and context.method_name == "__call__":
+                stack = layers[match[1]]
+                stack += [args[0][0]] * (not stack) + [result[0]]
+            return result
+
+        target = [line] if isinstance(run.trained.predictor, Translator) else []
+        with jax.disable_jit(), nn.intercept_methods(record):
+            attention = run.attention(line, *target)
+        tokens = attention.source_tokens or attention.target_tokens
+        pairs = itertools.combinations(range(len(tokens) + 1), 2)
+        spans = [slice(*p) for p in pairs if "".join(tokens[slice(*p)]).strip("▁ ") == word]
+        if not spans:
+            raise UserError(f"line {number} has no word {word!r}: its tokens are {tokens}")
+        x = np.stack(layers["encoder"] or layers["decoder"])
+        states.append(x[:, spans[-1]].mean(axis=1))
+    unit = [unit_rows(np.stack(each)) for each in zip(*states, strict=True)]
+    return np.stack([vectors @ vectors[0] for vectors in unit])
+
+
+def contexts_figure(cosines: Float[np.ndarray, "layers lines"], lines: Sequence[str]) -> Figure:
+    """Returns a heat map of `compare_contexts`: a row per layer, and a column per line."""
+    depth, count = cosines.shape
+    figure = plotting.new_figure(0.6 * count + 2, 0.3 * depth + 2.2)
+    axes = figure.subplots()
+    plotting.heat_map(axes, cosines, np.vectorize("{:.2f}".format)(cosines), 7, aspect="auto")
+    _, fonts = labels_of(lines, 7)
+    texts = [shorten(line, 40) for line in lines]
+    axes.set_xticks(range(count), texts, rotation=35, ha="right", **fonts)
+    axes.set_yticks(range(depth), ["embedding", *map(str, range(1, depth))], fontsize=7)
+    axes.set_ylabel("layer")
+    return figure
 
 
 # -- figures
@@ -214,14 +264,15 @@ def map_figure(drawn: Map, pieces: Sequence[str]) -> Figure:
     points, pieces = drawn.points, pieces[: len(drawn.points)]
     across, upwards = np.ptp(points, axis=0)
     height = np.clip(WIDTH * upwards / across, MIN_HEIGHT, MAX_HEIGHT)
-    figure = new_figure(WIDTH, float(height + 0.5))
+    figure = plotting.new_figure(WIDTH, float(height + 0.5))
     size = 4.0 if len(points) < 500 else 2.2 if len(points) < 3000 else 1.5
     styles = {
-        name: {**look(kind), "color": colour, "markersize": size, "alpha": 0.55}
-        for kind, (name, colour) in enumerate(TOKEN_GROUPS.items())
+        name: {**plotting.look(kind), "markersize": size, "alpha": 0.55}
+        for kind, name in enumerate(TOKEN_GROUPS)
     }
+    styles[TOKEN_GROUPS[SPECIAL]]["color"] = "black"
     axes = figure.subplots()
-    point_map(axes, points, token_kinds(pieces), styles, "lower")
+    plotting.point_map(axes, points, token_kinds(pieces), styles, "lower")
     axes.margins(0.04)
     axes.set_title(drawn.title, fontsize=9)
     figure.draw_without_rendering()  # the layout moves the axes
@@ -235,8 +286,8 @@ def _name_tokens(axes: Axes, points: np.ndarray, pieces: Sequence[str]) -> None:
     names, style = labels_of(pieces, FONT)
     # All lengths are in inches.
     offset, gap, height = (size / 72 for size in (OFFSET, GAP, FONT * LINE_HEIGHT))
-    places = axes.transData.transform(points) / DOTS_PER_INCH
-    left, bottom, right, top = np.divide(axes.bbox.extents, DOTS_PER_INCH)
+    places = axes.transData.transform(points) / plotting.DOTS_PER_INCH
+    left, bottom, right, top = np.divide(axes.bbox.extents, plotting.DOTS_PER_INCH)
     boxes = np.empty((0, 4))
     halo = patheffects.withStroke(linewidth=1.2, foreground="white", alpha=0.8)
     for name, width, point, (x, y) in zip(

@@ -11,7 +11,7 @@ pairing of the dimensions is determined from the encoding itself.
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,13 +70,7 @@ def positions(run: Run) -> Iterator[Path]:
     every = list(values.encodings(model, run.config.seed, trained))
     yield from draw(every, count, place)
     if model.d_model % 2 == 0:  # dimensions rotate in pairs
-        tables = {
-            " ".join((encoding.name, encoding.place)).strip(): encoding.table(count)
-            for encoding in every
-            if "add" in encoding.hooks
-        }
-        offset = min(OFFSET, count - 1)
-        yield draw_rotation(tables, offset, place / "rotation_by_offset.png")
+        yield draw_rotation(every, count, place / "rotation_by_offset.png")
     drawn = phasors_of(model)
     for phasor in drawn:
         yield draw_gif(phasor, place / f"phasors_{phasor.name}.gif")
@@ -89,9 +83,8 @@ def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Pa
         for hook in encoding.hooks:
             parts = filter(None, (encoding.name, hook, re.sub(r"\W+", "_", encoding.place)))
             with matplotlib.rc_context({"axes.titlesize": "medium"}):
-                picture = folder / f"{'_'.join(parts)}.png"
-                plotting.save_figure(FIGURES[hook](encoding, count), picture)
-            yield picture
+                figure = FIGURES[hook](encoding, count)
+            yield plotting.save_figure(figure, folder / f"{'_'.join(parts)}.png")
 
 
 def added_figure(encoding: Encoding, count: int) -> Figure:
@@ -219,15 +212,9 @@ def _captioned(encoding: Encoding, height: float) -> Figure:
 # -- the rotation by an offset
 
 
-def draw_rotation(
-    tables: Mapping[str, Float[np.ndarray, "L D"]], offset: int, picture: Path
-) -> Path:
+def draw_rotation(encodings: Iterable[Encoding], count: int, picture: Path) -> Path:
     """Plots the matrix M_k for both PAIRS, and each table's `offset_errors`; returns `picture`."""
-    errors = {
-        name: {pairs: offset_errors(table, pairs, offset) for pairs in PAIRS}
-        for name, table in tables.items()
-    }
-    figure = plotting.new_figure(*ROTATION_SIZE)
+    figure, offset = plotting.new_figure(*ROTATION_SIZE), min(OFFSET, count - 1)
     what = "one M for every position p, which turns pairs of dimensions"
     figure.suptitle(f"pe(p + {offset}) = M pe(p): {what}", fontsize=10)
     [above], [below] = figure.subfigures(2, squeeze=False, height_ratios=[1.1, 1])
@@ -241,11 +228,13 @@ def draw_rotation(
         axes.set_title(f"{title}\n(here d_model = {SHOWN_WIDTH})", fontsize=9)
         axes.set(xlabel="dimension of pe(p), from 0", ylabel=f"dimension of pe(p + {offset})")
     axes = below.subplots()
-    for number, (name, by_pairs) in enumerate(errors.items()):
-        for (pairs, largest), style in zip(by_pairs.items(), ("-", "--"), strict=True):
+    for number, encoding in enumerate(each for each in encodings if "add" in each.hooks):
+        name = " ".join((encoding.name, encoding.place)).strip()
+        for pairs, style in zip(PAIRS, ("-", "--"), strict=True):
+            largest = offset_errors(encoding.table(count), pairs, offset)
             colour, label = plotting.look(number)["color"], f"{name}, pairs {pairs}"
             axes.plot(largest / EPSILON, color=colour, linestyle=style, label=label)
-    angle = np.arange(len(largest)) + offset  # times eps: its rounding error
+    angle = np.arange(offset, count)  # times eps: its rounding error
     plotting.curve(axes, angle - offset, angle, color="0.3", ls=":", label=f"angle, p + {offset}")
     axes.set_yscale("log")
     axes.set(xlabel="position p, from 0", ylabel="largest error (eps of float32)")

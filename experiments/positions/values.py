@@ -117,9 +117,8 @@ def model_config(settings: ConfigDict) -> ModelConfig:
         values |= {"num_heads": heads, "num_kv_heads": 0, "head_size": 0}
     # All encodings are drawn, regardless of the model's own encodings and number of layers.
     values |= {"architecture": "transformer", "num_encoder_layers": 1, "num_decoder_layers": 1}
-    values |= {"positions": "none", "encoder_positions": "", "decoder_positions": ""}
-    values |= {"cross_positions": "none", "source_vocab_size": 1, "target_vocab_size": 1}
-    checked = ModelConfig(**values)
+    values |= {"source_vocab_size": 1, "target_vocab_size": 1}
+    checked = with_one_encoding(ModelConfig(**values), "none")
     check_names(checked)
     return checked
 

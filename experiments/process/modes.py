@@ -15,6 +15,7 @@ from transformer.errors import UserError
 TRAIN, PLAN, CLEAN, EVALUATE = "train", "plan", "clean", "evaluate"
 BENCHMARK, ATTENTION, BEAM = "benchmark", "attention", "beam"
 READ_TEXT = (TRAIN, PLAN, CLEAN, BENCHMARK)  # modes that read the config's training corpus
+HOST, PORT = "127.0.0.1", 8000  # of the server, by default
 LINE_MODES = "align generate translate caption score classify import"
 ROOM = __name__.rpartition(".process.")[0]  # the package that contains the modules of all modes
 
@@ -41,10 +42,10 @@ class Options:
     )
     seeds: int | None = _flag(TRAIN, "train a config with this many seeds, from config.seed on")
     input: str | None = _flag(
-        f"evaluate {LINE_MODES} heads",
+        f"evaluate {LINE_MODES} heads embeddings",
         "input file, one text per line; default: standard input (import: a folder; align: the test "
-        "set; evaluate, heads: the held-out text, or any format of training text, or "
-        "sacrebleu:wmt14/full,en-de; evaluate: or behaviour)",
+        "set; embeddings: contexts of --token; evaluate, heads: the held-out text, any format of "
+        "training text, or sacrebleu:wmt14/full,en-de; evaluate: or behaviour)",
     )
     references: str | None = _flag(
         "evaluate heads", "comma-separated files with the references of --input, one per line"
@@ -104,10 +105,8 @@ class Options:
     token: str | None = _flag(
         "embeddings", "print the nearest neighbours of this token or word, without pictures"
     )
-    host: str | None = _flag(
-        "serve", "address to listen at; by default 127.0.0.1: only this machine"
-    )
-    port: int | None = _flag("serve", "port to listen at; by default 8000, and 0 for a free one")
+    host: str | None = _flag("serve", f"address to listen at; by default {HOST}: only this machine")
+    port: int | None = _flag("serve", f"port to listen at; by default {PORT}, and 0 for a free one")
     also: str | None = _flag("serve", "comma-separated folders of further runs")
     server_name: str | None = _flag("serve", "comma-separated host names of a proxy")
     parts: str | None = _flag(

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import jax
 import numpy as np
@@ -17,6 +18,7 @@ from transformer.model.build import has_cross_attention
 from transformer.runs.run import TrainedRun
 from ..display.labels import visible
 from ..display.web_page import shortened
+from ..process.modes import HOST, PORT
 from .table import Table
 from .tasks import read_columns, read_lines
 
@@ -39,11 +41,15 @@ class AttentionMap(NamedTuple):
 
 
 class Excerpt(NamedTuple):
-    """A text and the model's output for this text, as lines keyed by name."""
+    """A text and the model's output for this text, as lines keyed by name.
+
+    `beam` is the address of the search for the translation on the page of `serve`.
+    """
 
     title: str
     lines: dict[str, str]
     attention: AttentionMap | None = None
+    beam: str = ""
 
 
 class Group(NamedTuple):
@@ -143,8 +149,8 @@ def _errors(
         f"{LEAD}), the search failed to find what the model prefers: a search error. "
         "Otherwise it prefers a text that is not the reference: a model error, though it may be "
         "another good translation. Only the reference is compared, so there may be more search "
-        "errors than these (Stahlberg and Byrne 2019 find all by exact search). On the page of "
-        "serve, the tab Beam names the step at which the search lost a reference.",
+        "errors than these (Stahlberg and Byrne 2019 find all by exact search). The links to the "
+        "beam open while --mode=serve runs, and name the step that lost the reference.",
     ]
     if cut := len(sentences) - len(judged):
         notes.append(
@@ -169,7 +175,12 @@ def _error_examples(judged: Sequence[Judged], kind: str) -> list[Excerpt]:
     errors = [each for each in judged if each.kind == kind]
     errors.sort(key=lambda each: -abs(each.reference - each.translation))
     about = ", {0.kind} error: reference {0.reference:.3f}, translation {0.translation:.3f}"
-    return [_pair(each.sentence, about.format(each)) for each in errors[:ERRORS]]
+    excerpts = []
+    for each in errors[:ERRORS]:
+        view = {"text": each.sentence.source, "tab": "beam", "why": each.sentence.reference}
+        excerpt = _pair(each.sentence, about.format(each))
+        excerpts.append(excerpt._replace(beam=f"http://{HOST}:{PORT}/#{urlencode(view)}"))
+    return excerpts
 
 
 def likelihoods(
@@ -325,10 +336,5 @@ def cross_attention(
         rows = [*predictor.target_tokenizer.pieces(written[i]), "</s>"]
         columns = predictor.source_names(read[i])
         weights = mean[: len(rows), : len(columns)].round(2).tolist()
-        maps[i] = AttentionMap([*map(_shown, rows)], [*map(_shown, columns)], weights)
+        maps[i] = AttentionMap([*map(visible, rows)], [*map(visible, columns)], weights)
     return maps
-
-
-def _shown(token: str) -> str:
-    """Returns a token as shown on the page, assuming that the page's fonts cover all characters."""
-    return visible(token, frozenset(token))

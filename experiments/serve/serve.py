@@ -25,11 +25,10 @@ from transformer.runs.workdir import load_config, run_folder
 from transformer.tasks import REGISTRY
 from ..attention.draw import live_values
 from ..display import web_page
-from ..process.modes import Options
+from ..process.modes import HOST, PORT, Options
 
 logger = logging.getLogger(__name__)
 
-HOST, PORT = "127.0.0.1", 8000
 LOCAL = "localhost", "127.0.0.1", "[::1]"
 OFFLINE_CHARACTERS = 2_000  # maximum number of characters per text on a page with a model
 

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -260,17 +260,10 @@ def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[TrainingRun]) -> Non
         raise
 
 
-def concerns_all(error: Exception) -> bool:
-    """Returns whether other trials would fail with the same error."""
-    return any(
-        isinstance(each, (SweepError, *STORAGE_ERRORS))
-        or (isinstance(each, OSError) and each.errno in OF_ALL)
-        for each in _causes(error)
-    )
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yields the error and its causes."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
+def concerns_all(error: BaseException | None) -> bool:
+    """Returns whether other trials would fail with the same error, as it or a cause of it says."""
+    if isinstance(error, OSError) and error.errno in OF_ALL:
+        return True
+    if isinstance(error, (SweepError, *STORAGE_ERRORS)):
+        return True
+    return error is not None and concerns_all(error.__cause__ or error.__context__)

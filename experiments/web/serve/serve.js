@@ -24,7 +24,7 @@
   const first = cards.find((one) => one.tabs.length)?.run.name;
   const FIRST = { run: first, tab: "", answer: 0, position: null, temperature: 1 };
   const NUMBERED = ["answer", "position"]; // in the address these count from one
-  const FIELDS = Object.fromEntries(["text", "prefix", "best", "tag"].filter(byId).map((name) => {
+  const FIELDS = Object.fromEntries(["text", "prefix", "best", "tag", "why"].filter(byId).map((name) => {
     const options = [...(byId(name).options ?? [])];
     return [name, (options.find((each) => each.defaultSelected) ?? options[0])?.value ?? ""];
   }));

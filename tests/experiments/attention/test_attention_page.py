@@ -13,14 +13,9 @@ from experiments.attention.draw import Example, draw_attention, fit, text_folder
 from experiments.process.modes import Options
 from experiments.results.outputs import cross_attention
 from log_lines import heard
-from tiny_run import refused, shared_run
+from tiny_run import refused
 from transformer.analysis.attention import Attention
 from transformer.runs.run import Run, TrainedRun
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory)
 
 
 def page_data(path) -> dict:

@@ -9,7 +9,7 @@ import pytest
 from experiments.heads import alignment
 from experiments.heads import links as head_links
 from experiments.heads.links import Head, HeadLinks, LinkScore
-from tiny_run import command, loading_once, refused, shared_run
+from tiny_run import command, loading_once, refused
 from transformer.analysis.alignment import GoldLinks
 from transformer.data.batches import make_batch
 from transformer.data.pairs import Pair
@@ -24,11 +24,6 @@ from transformer.runs.run import Run
 def once():
     with loading_once():
         yield
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

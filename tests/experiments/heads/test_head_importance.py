@@ -9,7 +9,7 @@ import pytest
 
 from experiments.heads.importance import rank, rank_correlation, work
 from task_runs import TEXTS, text_config
-from tiny_run import command, forget_weights, refused, shared_run
+from tiny_run import command, forget_weights, refused
 from transformer import tasks
 from transformer.config import complete
 from transformer.runs import workdir
@@ -18,11 +18,6 @@ from transformer.runs.run import Run
 STACKS = {"encoder_self": "encoder_layers_0", "decoder_self": "decoder_layers_0",
           "cross": "decoder_layers_0"}  # fmt: skip
 HEAD = 8  # numbers of a head: 16 of two heads
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 from matplotlib.figure import Figure
 
-from tiny_run import shared_run
 from transformer.runs.run import Run
 
 
@@ -13,11 +12,6 @@ from transformer.runs.run import Run
 def undrawn(monkeypatch):
     """Figures are built, but their files are empty: drawing takes most of the time."""
     monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: file.write(b""))
-
-
-@pytest.fixture(scope="module")  # so that it is made while pictures are drawn
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

@@ -91,6 +91,10 @@ def test_the_tree_is_the_search_and_says_why_a_text_lost(chromium, site, loaded)
             page.fill("#why", text)
             wait_for(page, BECAUSE, said)
         assert overflow(page) <= 0
+        url = page.url.partition("#")[0]
+        page.goto("about:blank")
+        page.goto(f"{url}#text=a+b+c+d&tab=beam&why=g+g+g+g+g+g+g")  # a link of the report
+        wait_for(page, BECAUSE, "fell out")
 
 
 def test_each_run_has_the_tabs_of_what_it_can_do(chromium, site, loaded):

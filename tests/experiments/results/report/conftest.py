@@ -1,13 +1,6 @@
-"""A run, its report and a copy to change."""
+"""The report of the tiny run, and a copy to change."""
 
 import pytest
-
-from tiny_run import shared_run
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

@@ -81,3 +81,4 @@ def test_references_that_are_cut_or_have_unknown_words_and_blank_sentences_are_l
     group = report_texts._errors(decode("none"), sentences, scored, "")
     assert {row[0]: row[1] for row in group.tables[0].rows}["search error"] == "1"
     assert group.notes[-1].startswith("Left out: 4 sentences")
+    assert group.examples[0].beam.endswith("/#text=s&tab=beam&why=y")
