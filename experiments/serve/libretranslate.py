@@ -21,18 +21,13 @@ from .schema import JSON, LibreTranslateRequest, quote
 
 logger = logging.getLogger(__name__)
 
-PATHS = (
-    "/translate",
-    "/detect",
-    "/languages",
-)  # forms and, with CORS, other sites can post here
+PATHS = "/translate", "/detect", "/languages"  # open to forms, and to other sites if allowed
 UNKNOWN = "und"  # ISO 639-2 code for an undetermined language
 TAG = re.compile("(?:<2|>>)([a-z]{2,3})(?![a-z])")  # names the target: <2de>, or OPUS-MT's >>deu<<
 COPIED = "|".join(rf"{tag}\b.*?</{tag}" for tag in ("script", "style", "pre", "code"))
 MARKUP = re.compile(  # tags, comments, elements that are not translated, and spaces around them
-    rf"((?:(?<!\s)(?:\s|&nbsp;)++)?+(?:<!--.*?-->|<(?:{COPIED})\s*>"
-    r"""|</?[a-z](?:"[^"]*"|'[^']*'|[^'">])*+>|<[!?][^>]*>)(?:\s|&nbsp;)*+)""",
-    re.DOTALL | re.IGNORECASE,
+    rf"(?is)((?:(?<!\s)(?:\s|&nbsp;)++)?+(?:<!--.*?-->|<(?:{COPIED})\s*>"
+    r"""|<[a-z/!?](?:"[^"]*"|'[^']*'|[^'">])*+>)(?:\s|&nbsp;)*+)"""
 )
 HTML_SPACE = re.compile(r"[ \t\n\r\f]+")  # one space on a page; not the no-break space
 BODY = {"requestBody": {"content": {JSON: {"schema": LibreTranslateRequest.model_json_schema()}}}}
@@ -78,8 +73,7 @@ def add_routes(app: FastAPI, pairs: Pairs, compute: Callable[..., Awaitable[dict
         show = partial(html.escape, quote=False) if is_html else str
         rows = ([show(each["text"]) for each in row] for row in results)
         best = dict(zip(parts, rows, strict=True))
-        joined = ["".join(best.get(part, [part])[0] for part in line) for line in lines]
-        answers["translatedText"] = joined
+        answers["translatedText"] = ["".join(best.get(p, [p])[0] for p in line) for line in lines]
         if fields.alternatives:
             answers["alternatives"] = [best.get(line[0], [])[1:] for line in lines]
         return JSONResponse({key: each if is_list else each[0] for key, each in answers.items()})
@@ -103,8 +97,7 @@ async def _read(request: Request, **defaults: str) -> tuple[LibreTranslateReques
 def find_pairs(runs: Sequence[Served]) -> Pairs:
     """Returns the language pairs of the runs; if several runs have a pair, the first is used."""
     pairs: dict[tuple[str, str], tuple[Served, str | None]] = {}
-    for run in (run for run in runs if "translate" in run.routes):
-        data = run.run.config.data
+    for run, data in ((run, run.run.config.data) for run in runs if "translate" in run.routes):
         corpora = [(corpus.data, corpus.tag, corpus.reverse) for corpus in corpora_of(data)]
         for settings, tag, reverse in corpora or [(data, "", False)]:
             sides = [_code(code, code in data.languages) for code in languages_of(settings)]
@@ -119,11 +112,11 @@ def find_pairs(runs: Sequence[Served]) -> Pairs:
 
 def choose(pairs: Pairs, source: str, target: str) -> tuple[Served | None, str | None]:
     """Returns the run and the tag for two languages; None if both are the same language."""
-    source, target = _code(source), _code(target)
-    for codes in itertools.product((source, UNKNOWN), (target, UNKNOWN)):
+    pair = _code(source), _code(target)
+    for codes in itertools.product(*((code, UNKNOWN) for code in pair)):
         if codes in pairs:
             return pairs[codes]
-    if source == target and source in itertools.chain(*pairs):
+    if len({*pair}) == 1 and pair[0] in itertools.chain(*pairs):
         return None, None
     choices = ", ".join(map(" to ".join, pairs))
     raise UserError(f"no run translates {quote([source, target])}: choose one of {choices}")
@@ -139,6 +132,6 @@ def detect(texts: Sequence[str], sources: Sequence[str]) -> dict:
 
 
 def _code(code: str, is_certain: bool = True) -> str:
-    """Returns the ISO 639-1 code; or else `code` if it is certain, unlike the ending train.src."""
+    """Returns the ISO 639-1 code, or else the ISO 639-3 code if certain, unlike in train.src."""
     code = re.split("[-_]", code.lower())[0]  # without a region, such as in en-US
-    return (is_language(code) and Lang(code).pt1) or (code if is_certain else "") or UNKNOWN
+    return (is_language(code) and (Lang(code).pt1 or is_certain * code)) or UNKNOWN

@@ -70,11 +70,13 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def serving(runs: list[Served], names: Sequence[str] = LOCAL) -> Iterator[Running]:
+def serving(
+    runs: list[Served], names: Sequence[str] = LOCAL, origins: Sequence[str] = ()
+) -> Iterator[Running]:
     """Serves runs meanwhile."""
     listening = listen("127.0.0.1", 0)
     port = listening.getsockname()[1]
-    server, worker = make_server(runs, names)
+    server, worker = make_server(runs, names, origins)
     threads = [
         threading.Thread(target=worker.run),
         threading.Thread(target=lambda: asyncio.run(server.serve([listening]))),
