@@ -113,7 +113,7 @@ def find_pairs(runs: Sequence[Served]) -> Pairs:
 def choose(pairs: Pairs, source: str, target: str) -> tuple[Served | None, str | None]:
     """Returns the run and the tag for two languages; None if both are the same language."""
     pair = _code(source), _code(target)
-    for codes in itertools.product(*((code, UNKNOWN) for code in pair)):
+    for codes in itertools.product((pair[0], UNKNOWN), (pair[1], UNKNOWN)):
         if codes in pairs:
             return pairs[codes]
     if len({*pair}) == 1 and pair[0] in itertools.chain(*pairs):
