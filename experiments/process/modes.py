@@ -109,6 +109,7 @@ class Options:
     port: int | None = _flag("serve", f"port to listen at; by default {PORT}, and 0 for a free one")
     also: str | None = _flag("serve", "comma-separated folders of further runs")
     server_name: str | None = _flag("serve", "comma-separated host names of a proxy")
+    cors: str | None = _flag("serve", "comma-separated origins of sites that may use /translate")
     parts: str | None = _flag(
         BENCHMARK, "parts to measure, such as training,decoding,start; by default all"
     )

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,6 +11,7 @@ from transformer.data.pictures.patches import MAX_PIXELS, count_pixels
 from transformer.errors import UserError, shorten
 
 BODY, TEXTS, CHARACTERS = 2**20, 64, 5_000  # maximum bytes, texts per request, characters per text
+JSON, FORMS = "application/json", ("application/x-www-form-urlencoded", "multipart/form-data")
 BEST = "results of each text, best first; by default 1"
 
 Text = Annotated[str, Field(max_length=CHARACTERS)]
@@ -83,6 +84,14 @@ class ClassifyRequest(Request):
     num_best: int | None = Field(None, description=BEST)
 
 
+class LibreTranslateRequest(BaseModel):  # other fields, such as api_key, are ignored
+    q: list[Text] = Field(max_length=TEXTS, description="text, or list of texts")
+    source: str = Field(description="language code, or auto; see /languages")
+    target: str = Field(description="language code")
+    format: Literal["text", "html"] = "text"
+    alternatives: int = Field(0, ge=0, description="maximum number of other translations")
+
+
 class Error(BaseModel):
     error: str = Field(description="one line with the value and the fix")
 
@@ -125,7 +134,7 @@ def explain(error: Mapping[str, Any]) -> str:
     """Formats a pydantic error as one line with the field, its value and the fix."""
     if error["type"] == "json_invalid":
         return f"the body is not JSON ({error['ctx']['error']}): send an object"
-    _, *place = error["loc"]
+    place = [part for part in error["loc"] if part != "body"]
     name = "".join(f"[{part}]" if isinstance(part, int) else part for part in place)
     name = shorten(name, 60) or "the body"
     return f"{name}: {error['msg']}, got {quote(error['input'])}; see /openapi.json"

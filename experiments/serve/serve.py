@@ -42,6 +42,9 @@ def serve(run: Run, options: Options) -> None:
         raise UserError(
             f'--mode=serve needs the package {error.name}: pip install "transformer-jax[serve]"'
         ) from None
+    origins = [origin.rstrip("/").lower() for origin in _split_names(options.cors)]
+    if wrong := [each for each in origins if each != "*" and "://" not in each]:
+        raise UserError(f"--cors={wrong[0]} is not an origin: give https://example.org, or *")
     folders = [run.folder, *(run_folder(name) for name in _split_names(options.also))]
     run_names = name_runs(folders)
     host, port = options.host or HOST, PORT if options.port is None else options.port
@@ -58,7 +61,7 @@ def serve(run: Run, options: Options) -> None:
         place, number = listening.getsockname()[:2]
         place = f"[{place}]" if ":" in place else place
         logger.info(f"{', '.join(run_names)}: http://{place}:{number} (Ctrl-C ends it)")
-        server.serve_runs(served, listening, hosts)
+        server.serve_runs(served, listening, hosts, origins)
 
 
 def name_runs(folders: list[Path]) -> list[str]:

@@ -81,6 +81,7 @@ def test_the_command_serves_until_it_is_told_to_end(tiny):
     ]
     assert set(said.splitlines()) - set(lines) <= {
         "ready",
+        "workdir: without data.languages, /translate uses it for all other languages",
         "SIGTERM: finishing the running requests, then ending; repeat it to end at once",
     }
 
