@@ -248,6 +248,12 @@ def test_a_text_of_markdown_cannot_begin_a_list_or_leave_its_quotation():
     assert rewrite(read_md, b"# a", lambda _: "b\nc") == b"# b c"
 
 
+def test_a_letter_for_a_punctuation_mark_does_not_break_emphasis():
+    changed = rewrite(read_md, b"a (**`x`**, _b_, c", lambda _: "d e")
+    assert changed == b"d &#101;**`x`**&#100; e _d e_&#100; e"
+    assert texts(read_md(changed, "x")) == ["d e"] * 4
+
+
 def test_runs_of_a_word_document_with_one_format_are_one_text():
     assert sources(read_docx, DOCX) == ["Hello world| bold| after", "box", "Top"]
     changed = members(rewrite(read_docx, DOCX, str.upper))["word/document.xml"].decode()

@@ -49,7 +49,8 @@ def read_md(data: bytes, name: str) -> Document:
             second = token.content.find("\n") + 1  # its line may begin with a prefix such as "> "
             prefix = text[lines[first + 1][0] : offsets[second]] if second else ""
             write = functools.partial(_escape, parent=parent, prefix=prefix)
-            units += (_unit(each, offsets, write) for each in _segments(token.content, parser, env))
+            for segments in _segments(token.content, parser, env, write):
+                units.append(_unit(segments, offsets, write))
         parent = token.type
     units = [unit for unit in units if unit.segments]
     return TextDocument(text, units, markup.escape, encoding, mark)
@@ -89,10 +90,17 @@ def _offsets(
     return offsets
 
 
-def _escape(text: str, parent: str, prefix: str) -> str:
-    """Returns a text as characters of Markdown; `prefix` begins its other lines in the file."""
+def _escape(text: str, parent: str, prefix: str, ends: Sequence[bool] = (False, False)) -> str:
+    """Returns a text as characters of Markdown; `prefix` begins its other lines in the file.
+
+    A letter at one of `ends` becomes a reference: `**` is no end of bold text in **`a`**b.
+    """
     text = START.sub(r"\g<0>\\", SPECIAL.sub(r"\\\g<0>", text))
     text = text.replace("|", r"\|") if parent in ("th_open", "td_open") else text
+    if ends[0] and text[:1].isalnum():
+        text = f"&#{ord(text[0])};{text[1:]}"
+    if ends[1] and text[-1:].isalnum():
+        text = f"{text[:-1]}&#{ord(text[-1])};"
     is_line = parent in ("th_open", "td_open", "heading_open")
     return text.replace("\n", " " if is_line else "\n" + prefix)
 
@@ -102,7 +110,9 @@ def _plain(raw: str) -> str:
     return ESCAPE.sub(lambda match: match[1] or html.unescape(match[2] or "\n"), raw)
 
 
-def _segments(content: str, parser: MarkdownIt, env: dict) -> list[list[Segment]]:
+def _segments(
+    content: str, parser: MarkdownIt, env: dict, write: Callable[..., str]
+) -> list[list[Segment]]:
     """Returns the segments of a block, and those of each image's description."""
     codes, labels, images = env["codes"], env["labels"], env["images"] = [], [], []
     parser.inline.parse(content, parser, env, [])
@@ -115,6 +125,11 @@ def _segments(content: str, parser: MarkdownIt, env: dict) -> list[list[Segment]
             position = end
     parts = [*parts, Event("text", position, len(content))]
     segments = markup.segments(content, [p for p in parts if p.start < p.end], _plain)
+    for i, each in enumerate(segments):  # a punctuation mark at emphasis may become a letter
+        start, end = each.places[0]
+        sides = f" {content}"[start : start + 2], f"{content} "[end - 1 : end + 1][::-1]
+        ends = [side[0] in "*_~" and not side[1].isalnum() for side in sides]
+        segments[i] = each._replace(escape=functools.partial(write, ends=ends))
     for start, end, last in labels:  # a reference needs its label: [new text][label]
         indices = [i for i, each in enumerate(segments) if start <= each.places[0][0] < end]
         for i in indices[-1:]:

@@ -23,13 +23,13 @@ VALUE = r""""[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+"""
 ATTRIBUTE = re.compile(rf"([^\s/>=]++)\s*+=\s*+({VALUE})")
 TOKEN = re.compile(  # a comment, a CDATA section, an instruction, a declaration or a tag
     r"<(?:!--.*?(?:--!?>|\Z)|!\[CDATA\[(?P<cdata>.*?)(?:\]\]>|\Z)|\?(?:xml:[^>]*+>|.*?(?:\?>|\Z))"
-    r"""|!(?i:DOCTYPE)(?:[^\["'>]|"[^"]*"|'[^']*'|\[.*?\]\s*(?=>))*+>?|(?:!|/(?![^\W\d]))[^>]*+>?"""
-    r"|(?P<close>/?)(?P<name>[^\W\d][^\s/>]*+)"
+    r"""|!(?i:DOCTYPE)(?:[^\["'>]|"[^"]*"|'[^']*'|\[.*?(?:\]\s*(?=>)|\Z))*+>?"""
+    r"|(?:!|/(?![^\W\d]))[^>]*+>?|(?P<close>/?)(?P<name>[^\W\d][^\s/>]*+)"
     rf"(?:[\s/=]++|[^\s/>=]++(?:\s*+=\s*+(?:{VALUE}|[\"'].*+)?)?+)*+(?:>|\Z))",
     re.DOTALL,
 )
 SPACE = r"(?:\s|&(?:nbsp|#0*(?:9|10|13|32|160)|#[xX]0*(?:9|[aA]0?|[dD]|20));)*+"
-INNER = re.compile(rf"{SPACE}(.*?){SPACE}\Z", re.DOTALL)
+INNER = re.compile(rf"{SPACE}((?:{SPACE}.)*+)", re.DOTALL)  # without white space at both ends
 BREAK = re.compile(
     r"<(?:br|w:br|w:cr|w:tab|text:s|text:tab|text:line-break)\b|\\\n"
 )  # divides words
