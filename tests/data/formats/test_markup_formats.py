@@ -81,11 +81,15 @@ STRINGS = (
 SHEET = '<s><c t="inlineStr"><is><t>Cell</t></is></c><c><f>A1&amp;"x"</f><v>5</v></c></s>'
 
 
+PICTURE = b"".join(b"%d " % (number * number % 997) for number in range(999))
+
+
 def archive(**files: str | bytes) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as output:
-        for name, content in {"first.png": b"\0" * 999, **files, "last.bin": b"\1" * 999}.items():
-            output.writestr(zipfile.ZipInfo(name, (2001, 2, 3, 4, 5, 6)), content, 8)
+        for name, content in {"a.png": PICTURE, **files, "z.bin": PICTURE}.items():
+            info = zipfile.ZipInfo(name, (2001, 2, 3, 4, 5, 6))
+            output.writestr(info, content, zipfile.ZIP_DEFLATED, compresslevel=1)  # not the default
     return stream.getvalue()
 
 
@@ -198,6 +202,8 @@ def test_xliff_writes_targets_with_the_inline_tags_of_the_source():
         '<target state="needs-l10n">A&amp; <ph id="1">%s</ph> B&amp;</target>']  # fmt: skip
     assert lines[5:7] == XLIFF.splitlines()[5:7]
     assert "<target><![CDATA[<B>X & Y</B>&]]></target>" in lines[7]
+    changed = document.write([None] * 6 + ["]]>", None])
+    assert [unit.target for unit in read_xliff(changed, "x").units] == ["", "Eins", "A", "]]>", ""]
 
 
 def test_xliff_2_has_segments_and_its_prefix_stays():
