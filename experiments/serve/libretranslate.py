@@ -1,36 +1,38 @@
 """LibreTranslate's HTTP API for translation runs. Source: https://docs.libretranslate.com."""
 
 import asyncio
-import html
 import itertools
 import logging
 import re
+import secrets
+import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from pathlib import PurePath
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from iso639 import Lang, is_language
 from pydantic_core import from_json
+from starlette.datastructures import UploadFile
 
 from transformer.data.cleaning import language_identifier
 from transformer.data.corpora import corpora_of, languages_of
+from transformer.data.formats.lines import DocumentLines
+from transformer.data.formats.markup import read_html
+from transformer.data.formats.registry import FORMATS, read_document
 from transformer.errors import UserError
 from .routes import Served
-from .schema import JSON, LibreTranslateRequest, quote
+from .schema import CHARACTERS, JSON, TEXTS, LibreTranslateRequest, quote
 
 logger = logging.getLogger(__name__)
 
-PATHS = "/translate", "/detect", "/languages"  # open to forms, and to other sites if allowed
+# Open to forms, and to other sites if allowed.
+PATHS = "/translate", "/detect", "/languages", "/translate_file", "/frontend/settings"
 UNKNOWN = "und"  # ISO 639-2 code for an undetermined language
 TAG = re.compile("(?:<2|>>)([a-z]{2,3})(?![a-z])")  # names the target: <2de>, or OPUS-MT's >>deu<<
-COPIED = "|".join(rf"{tag}\b.*?</{tag}" for tag in ("script", "style", "pre", "code"))
-MARKUP = re.compile(  # tags, comments, elements that are not translated, and spaces around them
-    rf"(?is)((?:(?<!\s)(?:\s|&nbsp;)++)?+(?:<!--.*?-->|<(?:{COPIED})\s*>"
-    r"""|<[a-z/!?](?:"[^"]*"|'[^']*'|[^'">])*+>)(?:\s|&nbsp;)*+)"""
-)
-HTML_SPACE = re.compile(r"[ \t\n\r\f]+")  # one space on a page; not the no-break space
 BODY = {"requestBody": {"content": {JSON: {"schema": LibreTranslateRequest.model_json_schema()}}}}
+
+MAX_FILES = 16  # translated files that the server keeps
 
 Pairs = Mapping[tuple[str, str], tuple[Served, str | None]]  # languages -> run, source tag
 
@@ -53,30 +55,87 @@ def add_routes(app: FastAPI, pairs: Pairs, compute: Callable[..., Awaitable[dict
         fields, _ = await _read(request, source="auto", target="")
         return JSONResponse([await asyncio.to_thread(detect, fields.q, sources)])
 
+    async def answer(request: Request, source: str, target: str, texts: list[str], count: int = 1):
+        """Returns lists of translations, and the detected language if the source is `auto`."""
+        answers, best = {}, {}
+        parts = [*dict.fromkeys(filter(str.strip, texts))]
+        if source == "auto":
+            answers["detectedLanguage"] = await asyncio.to_thread(detect, parts, sources)
+            source = answers["detectedLanguage"]["language"]
+        run, tag = choose(pairs, source, target)
+        while run and (some := parts[:TEXTS]):
+            fields = {"texts": some, "num_best": min(count, run.routes["translate"].max_best)}
+            fields["source_tag"] = tag
+            found = (await compute(request, run, "translate", fields))["translations"]
+            best |= {
+                part: [each["text"] for each in row] for part, row in zip(some, found, strict=True)
+            }
+            parts = parts[TEXTS:]
+        return [best.get(text, [text]) for text in texts], answers
+
     @app.post("/translate", summary="LibreTranslate: translatedText", openapi_extra=BODY)
     async def translate(request: Request) -> JSONResponse:
         fields, is_list = await _read(request)
-        is_html, source, answers = fields.format == "html", fields.source, {}
-        split = MARKUP.split if is_html else lambda text: [text]
-        lines = await asyncio.to_thread(lambda: list(map(split, fields.q)))  # bad HTML takes long
-        parts = list(dict.fromkeys(part for line in lines for part in line[::2] if part.strip()))
-        texts = [HTML_SPACE.sub(" ", html.unescape(part)) for part in parts] if is_html else parts
-        if source == "auto":
-            detected = await asyncio.to_thread(detect, texts, sources)
-            source, answers["detectedLanguage"] = detected["language"], [detected] * len(lines)
-        results = [[{"text": text}] for text in texts]
-        run, tag = choose(pairs, source, fields.target)
-        if run:
-            count = 1 if is_html else min(fields.alternatives + 1, run.routes["translate"].max_best)
-            values = {"texts": texts, "num_best": count, "source_tag": tag}
-            results = (await compute(request, run, "translate", values))["translations"]
-        show = partial(html.escape, quote=False) if is_html else str
-        rows = ([show(each["text"]) for each in row] for row in results)
-        best = dict(zip(parts, rows, strict=True))
-        answers["translatedText"] = ["".join(best.get(p, [p])[0] for p in line) for line in lines]
+        languages = fields.source, fields.target
+        if fields.format == "html":
+            pages = [DocumentLines(read_html(text.encode(), "q")) for text in fields.q]
+            lines = [line for page in pages for line in page.lines]
+            best, answers = await answer(request, *languages, lines)
+            texts = (row[0] for row in best)
+            rows = [
+                [page.write([*itertools.islice(texts, len(page.lines))]).decode()] for page in pages
+            ]
+        else:
+            rows, answers = await answer(request, *languages, fields.q, fields.alternatives + 1)
+        if "detectedLanguage" in answers:
+            answers["detectedLanguage"] = [answers["detectedLanguage"]] * len(rows)
+        answers["translatedText"] = [row[0] for row in rows]
         if fields.alternatives:
-            answers["alternatives"] = [best.get(line[0], [])[1:] for line in lines]
+            answers["alternatives"] = [row[1:] for row in rows]
         return JSONResponse({key: each if is_list else each[0] for key, each in answers.items()})
+
+    files: dict[str, bytes] = {}  # the newest translated files, by name
+
+    @app.post("/translate_file", summary="LibreTranslate: translatedFileUrl")
+    async def translate_file(request: Request) -> JSONResponse:
+        form = await request.form(max_files=1)
+        if not isinstance(file := form.get("file"), UploadFile) or not form.get("target"):
+            raise UserError("file and target are needed: send a form with both")
+        name, target = PurePath(file.filename or "").name, str(form["target"])
+        pair = _code(source := str(form.get("source", "auto"))), _code(target)
+        lines = DocumentLines(read_document(await file.read(), name, None, pair))
+        best, _ = await answer(request, source, target, lines.lines)
+        path = f"{secrets.token_hex(16)}.{PurePath(name).stem}.{pair[1]}{PurePath(name).suffix}"
+        files[path] = lines.write([row[0] for row in best])
+        for old in [*files][:-MAX_FILES]:
+            del files[old]
+        return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", path=path))})
+
+    @app.get("/download_file/{path}", summary="LibreTranslate: a translated file")
+    async def download_file(path: str) -> Response:
+        if path not in files:
+            raise HTTPException(404, f"{quote(path)} is not here: translate it again")
+        name = urllib.parse.quote(path.partition(".")[2])
+        headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
+        return Response(files[path], media_type="application/octet-stream", headers=headers)
+
+    @app.get("/frontend/settings", summary="LibreTranslate: settings of clients")
+    async def settings() -> JSONResponse:
+        (source, target), *_ = pairs
+        sides = {"source": source, "target": target}
+        language = {side: {"code": code, "name": names[code]} for side, code in sides.items()}
+        formats = [suffix for suffix, kind in FORMATS.items() if not kind.has_columns]
+        return JSONResponse(
+            {
+                "apiKeys": False,
+                "charLimit": CHARACTERS,
+                "filesTranslation": True,
+                "keyRequired": False,
+                "language": language,
+                "suggestions": False,
+                "supportedFilesFormat": formats,
+            }
+        )
 
 
 async def _read(request: Request, **defaults: str) -> tuple[LibreTranslateRequest, bool]:

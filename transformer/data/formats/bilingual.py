@@ -24,7 +24,7 @@ def read_xliff(data: bytes, name: str) -> Document:
     """
     text, encoding, mark = markup.decode_xml(data, name)
 
-    def role(tag: Event, _: Element) -> str:
+    def role(tag: Event, _: Element) -> int:
         facts = markup.values(text, tag) if tag.name == "mrk" else {}
         is_fixed = facts.get("translate") == "no" or facts.get("mtype") == "protected"
         return CODE if is_fixed else XLIFF.get(tag.name, CODE)
@@ -40,7 +40,7 @@ def read_xliff(data: bytes, name: str) -> Document:
         switches = [facts["translate"] for _, facts in path if "translate" in facts]
         if switches[:1] == ["no"] or {"alt-trans", "matches"} & {tag for tag, _ in path}:
             continue
-        prefix = text[source.tag.start :].partition("source")[0]
+        prefix = text[source.tag.start : source.tag.end].partition("source")[0]
         tags = f"{_indent(text, source)}{prefix}target>", f"</{prefix[1:]}target>"
         unit = _unit(text, source, target, text.index(">", source.end) + 1, tags)
         facts = path[0][1] | (markup.values(text, target.tag) if target else {})
@@ -107,11 +107,9 @@ def read_tmx(data: bytes, name: str, source_language: str, target_language: str)
         if source := _variant(variants, source_language):
             at = text.index(">", text.index("</", text.index(">", source.end))) + 1  # of </tuv>
             assert source.parent
-            tags = (
-                f'{_indent(text, source.parent)}<tuv xml:lang="{target_language}"><seg>',
-                "</seg></tuv>",
-            )
-            unit = _unit(text, source, _variant(variants, target_language), at, tags)
+            opening = f'{_indent(text, source.parent)}<tuv xml:lang="{target_language}"><seg>'
+            target = _variant(variants, target_language)
+            unit = _unit(text, source, target, at, (opening, "</seg></tuv>"))
             units.append(unit._replace(key=markup.values(text, tag).get("tuid", "")))
     languages = {language for _, variants in memory.values() for language in variants}
     if memory and not units:

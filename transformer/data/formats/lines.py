@@ -55,7 +55,7 @@ class DocumentLines:
                 self.left_out += 1
             elif len(segments) > 1 or (unit.times and not SPEAKER.match(unit.source)):
                 self.divided += len(segments) > 1
-                self._add_joined([segments for _, segments in group])
+                self._add_joined([segments for _, segments in group], has_rows=bool(unit.times))
             else:
                 self._add_rows(*segments[0], has_rows=bool(unit.times) or document.has_rows)
 
@@ -72,8 +72,8 @@ class DocumentLines:
         writers = [self._read(row) for row in rows]
         self._writers.append(([number], lambda x: ["\n".join(write(x) for write in writers)]))
 
-    def _add_joined(self, units: Sequence[Sequence[tuple[int, Segment]]]) -> None:
-        """Adds units as one line, whose translation has as many rows in each place as before."""
+    def _add_joined(self, units: Sequence[Sequence[tuple[int, Segment]]], has_rows: bool) -> None:
+        """Adds units as one line; if they have rows, each place gets as many as before."""
         numbers, texts, gaps = [], [], []
         for segments in units:
             gaps += [" ", *(segment.gap for _, segment in segments[1:])]
@@ -83,8 +83,9 @@ class DocumentLines:
 
         def write(outputs: Outputs) -> list[str]:
             pieces = divide(write_all(outputs), [*map(len, texts)], [*map(bool, gaps[1:])])
-            rows = zip(pieces, (text.count("\n") + 1 for text in texts), strict=True)
-            return [piece if n == 1 else "\n".join(divide(piece, [1] * n)) for piece, n in rows]
+            rows = [has_rows * text.count("\n") + 1 for text in texts]
+            pairs = zip(pieces, rows, strict=True)
+            return [piece if n == 1 else "\n".join(divide(piece, [1] * n)) for piece, n in pairs]
 
         self._writers.append((numbers, write))
 

@@ -1,9 +1,8 @@
-"""The texts of HTML and XML, with their offsets.
+"""The texts of HTML and XML, with their offsets in the file.
 
-A scanner splits a file into tags and texts, since XML parsers do not tell where an attribute stands.
-Elements have roles: a block is a unit. The texts of an inline element are segments of their own in
-its block; those of a run join the segment before. A code has no text, and a mark is a code in the
-middle of a segment.
+A scanner finds tags and texts, since parsers do not tell where the value of an attribute stands.
+Each element has a role. The texts of an inline element are segments of their own in their block,
+and those of a run join the segment. A code has no text, and a mark is a code inside a segment.
 
 Source: HTML, https://html.spec.whatwg.org
 """
@@ -22,42 +21,38 @@ from transformer.errors import UserError
 CHARSET = r"""(?i)<(?:\?xml[^>]*?encoding|meta[^>]*?charset)\s*=\s*["']?([A-Za-z0-9._:-]+)"""
 VALUE = r""""[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+"""
 ATTRIBUTE = re.compile(rf"([^\s/>=]++)\s*+=\s*+({VALUE})")
-TOKEN = re.compile(
+TOKEN = re.compile(  # a comment, a CDATA section, an instruction, a declaration or a tag
     r"<(?:!--.*?(?:--!?>|\Z)|!\[CDATA\[(?P<cdata>.*?)(?:\]\]>|\Z)|\?(?:xml:[^>]*+>|.*?(?:\?>|\Z))"
-    r"""|!(?i:DOCTYPE)(?:[^\["'>]|"[^"]*"|'[^']*'|\[.*?\]\s*(?=>))*+>?|(?:!|/(?![^\W\d]))[^>]*+>?"""
-    r"|(?P<close>/?)(?P<name>[^\W\d][^\s/>]*+)"
-    rf"(?:[\s/=]++|[^\s/>=]++(?:\s*+=\s*+(?:{VALUE})?)?+)*+(?:>|\Z))",
+    r"""|!(?i:DOCTYPE)(?:[^\["'>]|"[^"]*"|'[^']*'|\[.*?(?:\]\s*(?=>)|\Z))*+>?"""
+    r"|(?:!|/(?![^\W\d]))[^>]*+>?|(?P<close>/?)(?P<name>[^\W\d][^\s/>]*+)"
+    rf"(?:[\s/=]++|[^\s/>=]++(?:\s*+=\s*+(?:{VALUE}|[\"'].*+)?)?+)*+(?:>|\Z))",
     re.DOTALL,
 )
 SPACE = r"(?:\s|&(?:nbsp|#0*(?:9|10|13|32|160)|#[xX]0*(?:9|[aA]0?|[dD]|20));)*+"
-INNER = re.compile(rf"{SPACE}(.*?){SPACE}\Z", re.DOTALL)
-BREAKS = {"br", "w:br", "w:cr", "w:tab", "text:s", "text:tab", "text:line-break"}
-BLOCK, INLINE, RUN, CODE, MARK = ["block", "inline", "run", "code", "mark"]
-Roles = Mapping[str, str]  # the role of each element
+INNER = re.compile(rf"{SPACE}((?:{SPACE}.)*+)", re.DOTALL)  # without white space at both ends
+BREAK = re.compile(
+    r"<(?:br|w:br|w:cr|w:tab|text:s|text:tab|text:line-break)\b|\\\n"
+)  # divides words
+BLOCK, INLINE, RUN, CODE, MARK = range(5)
+CDATA = "cdata"
 
 
 class Event(NamedTuple):
-    """A tag, a text or a code.
-
-    Attributes:
-      kind: "start", "end", "text" or "code".
-      start: offset in characters.
-      name: the element, in XML without its prefix, in HTML in lower case. For a text, its style.
-    """
+    """A tag ("start" or "end") of an element, a "text" in a style, or a "code", with offsets."""
 
     kind: str
     start: int
     end: int
-    name: str = ""
+    name: str = ""  # in XML without a prefix, in HTML in lower case; of a text, its style
 
 
 @dataclasses.dataclass
 class Element:
-    """An element; `parts` are the texts and codes of its block, `end` is where its end tag starts."""
+    """An element whose end tag starts at `end`; `parts` are the texts and codes of its block."""
 
     tag: Event
     parent: "Element | None"
-    role: str
+    role: int
     is_text: bool
     parts: list[Event]
     end: int = 0
@@ -72,7 +67,7 @@ class Element:
         return tags
 
 
-def roles(names: Mapping[str, str]) -> dict[str, str]:
+def roles(names: Mapping[int, str]) -> dict[str, int]:
     """Returns the role of each element from the elements of each role."""
     return {name: role for role, elements in names.items() for name in elements.split()}
 
@@ -102,8 +97,8 @@ def events(text: str, is_html: bool = False) -> Iterator[Event]:
         start, end = match.span()
         yield Event("text", position, start)
         position = end
-        if match["cdata"] and not is_html:
-            yield Event("text", *match.span("cdata"), "cdata")
+        if match[CDATA] and not is_html:
+            yield Event("text", *match.span(CDATA), CDATA)
         if name := match["name"]:
             name = name.lower() if is_html else name.rpartition(":")[2]
             yield Event("end" if match["close"] else "start", start, end, name)
@@ -118,62 +113,64 @@ def events(text: str, is_html: bool = False) -> Iterator[Event]:
 
 
 def blocks(
-    stream: Iterable[Event], role: Callable[[Event, Element], str], is_html: bool = False
+    stream: Iterable[Event], role: Callable[[Event, Element], int], is_html: bool = False
 ) -> Iterator[Element]:
     """Yields the blocks when they end; `role` returns the role of a start tag in an element."""
-    top = element = Element(Event("start", 0, 0), None, BLOCK, is_html, [])
+    top: Element | None = Element(Event("start", 0, 0), None, BLOCK, is_html, [])
     for event in stream:
+        code = event._replace(kind="code", name="")
+        if not top:
+            return
         if event.kind == "text":
-            if top.is_text and event.start < event.end:
-                top.parts.append(event)
+            top.parts.extend([event] * (top.is_text and event.start < event.end))
         elif event.kind == "start":
             kind = role(event, top)
             if kind == BLOCK and is_html:  # divides the text around it; in XML, a footnote does not
                 yield dataclasses.replace(top, parts=[*top.parts])
                 top.parts.clear()
-            if kind not in (RUN, MARK):
-                top.parts.append(event._replace(kind="code"))
+            top.parts.extend([code] * (kind not in (RUN, MARK)))
             is_text = kind == BLOCK or (top.is_text and kind in (INLINE, RUN))
             top = Element(event, top, kind, is_text, [] if kind == BLOCK else top.parts)
         else:
             element = top
             while element and element.tag.name != event.name:
                 element = element.parent
-            end = element and element.parent
-            while element and top and top is not end:  # also elements whose end tag is missing
+            last = element.parent if element else top
+            while top and top is not last:  # also elements whose end tag is missing
                 top.end = event.start
                 if top.role == BLOCK:
                     yield top
                 elif top.role not in (RUN, MARK):
-                    top.parts.append(event._replace(kind="code"))
+                    top.parts.append(code)
                 top = top.parent
 
 
 def segments(
-    text: str,
-    parts: Iterable[Event],
-    unescape: Callable[[str], str] = html.unescape,
-    write: Callable[[str], str] | None = None,
+    text: str, parts: Iterable[Event], unescape: Callable[[str], str] = html.unescape
 ) -> list[Segment]:
     """Returns the segments of a block; white space at their ends is outside their places."""
     result: list[Segment] = []
+    gap = ""
     for (kind, style), group in itertools.groupby(parts, key=lambda part: (part.kind, part.name)):
         places = [(part.start, part.end) for part in group]
+        if kind == "code":
+            gap = " " if any(BREAK.match(text, *place) for place in places) else gap
+            continue
+        first, last = places[0][0], places[-1][1]
         inner = [match.span(1) for place in places if (match := INNER.match(text, *place))]
         words = [index for index, (start, end) in enumerate(inner) if start < end]
-        if kind == "code" or not words:
+        if not words:
+            gap = " "
             continue
         places = places[words[0] : words[-1] + 1]
         places[0] = inner[words[0]][0], places[0][1]
         places[-1] = places[-1][0], inner[words[-1]][1]
-        raw = [text[start:end] for start, end in places]
-        is_cdata = style == "cdata"
-        plain = "".join(raw if is_cdata else map(unescape, raw))
-        between = text[result[-1].places[-1][1] : places[0][0]] if result else ""
-        between = TOKEN.sub(lambda match: " " * (match["name"] in BREAKS), between)
-        gap = " " * bool(re.search(r"\s", html.unescape(between)))
-        writes = _escape_cdata if is_cdata else write
-        result.append(Segment(plain, tuple(places), plain, gap=gap, escape=writes))
+        plain = [text[start:end] for start, end in places]
+        plain = "".join(plain if style == CDATA else map(unescape, plain))
+        gap = " " if places[0][0] > first else gap
+        write = _escape_cdata if style == CDATA else None
+        result.append(Segment(plain, tuple(places), plain, gap=gap * bool(result), escape=write))
+        gap = " " * (places[-1][1] < last)
     return result
 
 
@@ -211,26 +208,8 @@ def decode_xml(data: bytes, name: str) -> tuple[str, str, bytes]:
     return text, encoding, mark
 
 
-VOID = frozenset(
-    [
-        "area",
-        "base",
-        "br",
-        "col",
-        "embed",
-        "hr",
-        "img",
-        "input",
-        "link",
-        "meta",
-        "source",
-        "track",
-        "wbr",
-    ]
-)
-RAW = frozenset(
-    ["script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"]
-)  # have no tags
+VOID = roles({CODE: "area base br col embed hr img input link meta source track wbr"})
+RAW = roles({CODE: "script style textarea title xmp iframe noembed noframes"})  # have no tags
 TEXTS = ("alt", "title", "placeholder", "aria-label")  # attributes
 HTML = roles(
     {
@@ -253,7 +232,7 @@ def page_units(text: str) -> list[Unit]:
     """Returns the units of HTML, which may be a part of a page."""
     result: list[Unit] = []
 
-    def role(tag: Event, parent: Element) -> str:
+    def role(tag: Event, parent: Element) -> int:
         facts = values(text, tag)
         is_fixed = facts.get("translate") == "no" or "notranslate" in facts.get("class", "").split()
         if is_fixed or not parent.is_text:

@@ -15,7 +15,7 @@ from transformer.data.formats.markup import BLOCK, CODE, INLINE, MARK, RUN, Elem
 from transformer.errors import UserError
 
 MAX_BYTES = 300_000_000  # of the XML files
-MAX_RATIO, MIN_BYTES = 100, 10_000_000  # a larger file must not be compressed better than this
+MAX_RATIO, MIN_BYTES = 100, 10_000_000  # XML of more than these bytes must not be packed better
 WORD = r"word/(document\d*|header\d*|footer\d*|footnotes|endnotes|comments)\.xml"
 OOXML = markup.roles(
     {
@@ -81,25 +81,24 @@ def read_odt(data: bytes, name: str) -> Document:
 def _read(
     data: bytes, name: str, pattern: str, elements: Callable[[str], Iterable[Element]]
 ) -> Document:
-    contents = {}
+    manifest = "META-INF/manifest.xml"
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            infos = [info for info in archive.infolist() if re.fullmatch(pattern, info.filename)]
-            for info in infos:
-                size, ratio = info.file_size, info.file_size / max(info.compress_size, 1)
-                if size > MAX_BYTES or (size > MIN_BYTES and ratio > MAX_RATIO):
-                    raise UserError(
-                        f"{name}: {info.filename} has {size:,} bytes when unpacked: divide it"
-                    )
-            manifest = "META-INF/manifest.xml"
-            if manifest in archive.namelist() and b"encryption-data" in archive.read(manifest):
-                raise UserError(f"{name} has a password: save it without one")
-            contents = {info.filename: archive.read(info) for info in infos}
+            files = [
+                i for i in archive.infolist() if re.fullmatch(f"{pattern}|{manifest}", i.filename)
+            ]
+            size = sum(info.file_size for info in files)
+            ratio = size / max(sum(info.compress_size for info in files), 1)
+            if size > MAX_BYTES or (size > MIN_BYTES and ratio > MAX_RATIO):
+                raise UserError(f"{name} has {size:,} bytes of XML when unpacked: divide it")
+            contents = {info.filename: archive.read(info) for info in files}
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
         fix = "copy it again, or save it in the present format and without a password"
         raise UserError(f"{name} is damaged or encrypted ({error}): {fix}") from None
+    if b"encryption-data" in contents.pop(manifest, b""):
+        raise UserError(f"{name} has a password: save it without one")
     if not contents:
-        raise UserError(f"{name} has no file {pattern}: give it the ending of its format")
+        raise UserError(f"{name} is an archive of another format: give it the ending of its format")
     members = {}
     for member, content in contents.items():
         if "worksheets" not in member or b"inlineStr" in content:
@@ -130,8 +129,7 @@ def _runs(text: str) -> Iterator[Event]:
         raw = text[event.start : event.end]
         if hidden:
             if event.kind == "end" and event.name == hidden:
-                style = INVISIBLE.sub("", text[start : event.start]).strip()
-                hidden = ""
+                style, hidden = INVISIBLE.sub("", text[start : event.start]).strip(), ""
         elif event.kind == "text":
             if inside == "instrText" and fields:
                 fields[-1] += raw
