@@ -21,7 +21,8 @@ from transformer.config.keys import having, signing
 from transformer.errors import UserError
 from transformer.files import read_json, write_json
 from transformer.runs.run import Run
-from transformer.runs.workdir import COMMAND, ESSENTIAL, parse_config
+from transformer.runs.upgrades import numbered, upgrade
+from transformer.runs.workdir import COMMAND, SAVED, parse_config
 from transformer.training.start import check_source
 from ..process import recipe
 from ..process.config import Experiment
@@ -213,7 +214,8 @@ def save_sweep(
     """
     content: dict[str, Any] = {"command": command_of(folder)}
     if trials is not None and not config.sweep.storage:
-        content |= {"config": config.to_dict(), "trials": [dict(values) for values in trials]}
+        saved = numbered(config.to_dict())
+        content |= {"config": saved, "trials": [dict(values) for values in trials]}
     variants.save(folder, content)
     write_json(folder / COMMAND, content)
 
@@ -224,10 +226,11 @@ def load_sweep(folder: Path) -> Experiment | None:
     if not path.exists():
         return None
     variants.check(folder)
-    content = read_json(path, {"command": str, "config?": ESSENTIAL, "trials?": [dict]}, fix)
+    content = read_json(path, {"command": str, "config?": SAVED, "trials?": [dict]}, fix)
     if "config" not in content:
         return None
-    config, trials = parse_config(content["config"], path, fix), content.get("trials", [])
+    saved = upgrade(content["config"], folder)
+    config, trials = parse_config(saved, path, fix), content.get("trials", [])
     places = [str(values[key]) for values in trials for key in having("written") if key in values]
     if config.sweep.storage:  # `save_sweep` never writes one
         places.append(config.sweep.storage)
