@@ -4,6 +4,7 @@ The command line, the Python API and the HTTP server are interfaces to operation
 builds a `Request`, chooses batches, and writes the results. Planning does not run the model.
 """
 
+import collections
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from ml_collections import ConfigDict
 from transformer.data.corpora import Tagger, languages_of
 from transformer.data.labelled import read_texts
 from transformer.errors import UserError
+from transformer.files import read_json
+from transformer.inference import confidence
 from transformer.inference.base import Variables, share, static_lengths, static_rows
 from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import Translation
@@ -198,6 +201,44 @@ class Translate(Caption):
         return self.predictor.translate(self.variables, texts, prefixes=prefixes, **options)
 
 
+class Confidence(Translate):
+    """Translates texts; a result is (translations, the `Confidence` in the first of them)."""
+
+    name = "confidence"
+
+    @functools.cached_property
+    def weights(self) -> dict[str, Any]:
+        """The weights that the mode `confidence` has fitted to held-out text."""
+        fix = "the mode confidence writes it, if the run has held-out text"
+        return read_json(self.folder / confidence.FILE, confidence.SHAPE, fix)
+
+    def plan(self, request):
+        plan, _ = super().plan(request), self.weights  # reads the file before the translation
+
+        def join_results(results: Iterable[Any]) -> list[Any]:
+            parts, scores = collections.defaultdict(list), []
+            for number, (best, of_part) in zip(plan.numbers, results, strict=True):
+                parts[number] += [of_part] if best[0].tokens else ()
+                scores.append(best)
+            lines = enumerate(plan.join(scores), request.first)
+            return [(best, self.estimate(best[0].text, parts[number])) for number, best in lines]
+
+        return plan._replace(join=join_results)
+
+    def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
+        results = super().compute(items, count, numbers, rows, done)
+        texts = [item[0] for item in items], [best[0].text for best in results]
+        scores = confidence.score_tokens(self.predictor, self.variables, *texts)
+        return list(zip(results, scores, strict=True))
+
+    def estimate(self, text: str, parts: Sequence[Any]) -> confidence.Confidence:
+        """Returns the confidence in a translation, given the token scores of its segments."""
+        return confidence.estimate(text, parts, self.weights)
+
+    def programs(self, rows):
+        return iter(())  # `Translate` has the same ones
+
+
 class Score(Operation):
     """Computes log-probabilities of texts, or of translations given their sources."""
 
@@ -283,4 +324,5 @@ def list_of_texts(texts: Iterable[Any]) -> list[str]:
     return texts
 
 
-OPERATIONS = {each.name: each for each in (Translate, Caption, Score, Generate, Classify)}
+TYPES = (Translate, Confidence, Caption, Score, Generate, Classify)
+OPERATIONS = {each.name: each for each in TYPES}

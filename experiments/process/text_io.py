@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, TextIO, TypeVar
 
@@ -22,7 +22,16 @@ from rich.table import Table
 from transformer.data.corpora import Tagger
 from transformer.data.files.text import HEAD_BYTES, content_of, decode_line
 from transformer.errors import UserError
-from transformer.files import Each, delete_leftovers, digest_file, read_json, whole_file, write_json
+from transformer.files import (
+    Each,
+    delete_leftovers,
+    digest_file,
+    read_json,
+    whole_file,
+    write_json,
+    write_text,
+)
+from transformer.inference.confidence import FILE
 from transformer.runs.run import Run
 from transformer.runs.weights import CHOICE
 from transformer.runs.workdir import locked
@@ -121,8 +130,10 @@ class Journal:
 
 
 @contextlib.contextmanager
-def unfinished(target: Path, describe: Callable[[], Mapping[str, str]]) -> Iterator[Journal]:
-    """Yields the journal of an output file, which gets its name when it is complete."""
+def unfinished(
+    target: Path, describe: Callable[[], Mapping[str, str]], is_sorted: bool = False
+) -> Iterator[Journal]:
+    """Yields the journal of an output file, which gets its name when it is complete, and sorted."""
     folder = target.with_name(target.name + UNFINISHED)
     with locked(folder):
         journal = Journal(folder, describe)
@@ -136,8 +147,17 @@ def unfinished(target: Path, describe: Callable[[], Mapping[str, str]]) -> Itera
                 else:
                     shutil.rmtree(folder, ignore_errors=True)
                 raise
-        os.replace(folder / "lines", target)
+        if is_sorted:
+            rows = (folder / "lines").read_text("utf-8").split("\n")[:-1]
+            write_text(target, "".join(f"{row}\n" for row in least_sure_first(rows)))
+        else:
+            os.replace(folder / "lines", target)
     shutil.rmtree(folder)
+
+
+def least_sure_first(rows: Iterable[str]) -> list[str]:
+    """Sorts rows with the columns number and probability by the latter, and then by the former."""
+    return sorted(rows, key=lambda row: float(row.split("\t")[1]))
 
 
 def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
@@ -148,22 +168,28 @@ def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
 
     @functools.wraps(answer)
     def mode(run: Run, options: Options) -> None:
-        source, count = input_file(options.input), 0
+        source, count, is_sorted = input_file(options.input), 0, options.sort is not None
+        if is_sorted and (source is None or options.sort != "confidence"):
+            fix = "use --sort=confidence with --input, since a pipe cannot be sorted"
+            raise UserError(f"--sort={options.sort}: {fix}")
         with contextlib.ExitStack() as stack:
             stream = stack.enter_context(source.open("rb")) if source else sys.stdin.buffer
             tag = Tagger(run.config.data, options.source_tag)
             lines = Lines(stream, source or "standard input", tag, options.prefix_column)
+            lines.has_confidence, lines.is_sorted = options.confidence or is_sorted, is_sorted
             if source and options.output and lines.total is not None:
                 describe = functools.partial(_described, answer.__name__, run, options, source)
                 target = output_file(options.output, source)
-                journal = stack.enter_context(unfinished(target, describe))
+                journal = stack.enter_context(unfinished(target, describe, is_sorted))
                 output, lines.done, lines.commit = journal.output, journal.done, journal.commit
+                is_sorted = False  # the journal sorts its file in the end
             else:
                 output = stack.enter_context(open_output(options.output, source))
             bar = line_progress(lines.total, output.isatty() or lines.typed)
             lines.advance = stack.enter_context(bar)
             lines.advance(lines.done)
-            for text in answer(run, lines):
+            texts = answer(run, lines)
+            for text in least_sure_first(texts) if is_sorted else texts:
                 print(text, file=output, flush=True)
                 count += 1
         if options.output is not None:
@@ -176,11 +202,14 @@ def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
 def _described(mode: str, run: Run, options: Options, source: Path) -> dict[str, str]:
     """Returns what the output lines of a mode depend on; see `Journal`."""
     flags = f"{mode}, {options.source_tag}, {options.prefix_column}"
+    flags += f", {options.confidence}, {options.sort}"
     decode = json.dumps(run.config.decode.to_dict(), sort_keys=True, default=str)
     # A run that has not chosen its weights yet uses the best of its checkpoints so far.
     weights = repr(sorted(path.name for path in run.folder.glob("checkpoints/*")))
     if (choice := run.folder / CHOICE).exists():
         weights = digest_file(choice, "restore it")
+    if (calibration := run.folder / FILE).exists():
+        weights += digest_file(calibration, "restore it")
     digest = digest_file(source, "restore it")
     return {"input": digest, "weights": weights, "decode keys": decode, "flags": flags}
 
@@ -194,6 +223,7 @@ class Lines:
       total: the number of lines in a file, or None for a pipe or a terminal.
       typed: whether the input is a terminal.
       has_prefixes: whether a tab and the beginning of the translation follow each line.
+      has_confidence, is_sorted: whether probabilities are written, and whether rows are sorted.
       advance: a function to call with the number of lines processed since the last call.
       done: number of first lines to leave out, since they are finished.
       commit: a function that is called with the number of lines whose results are written.
@@ -207,7 +237,7 @@ class Lines:
         has_prefixes: bool = False,
     ):
         self._stream, self._name, self._tag = stream, name, tag
-        self.has_prefixes = has_prefixes
+        self.has_prefixes, self.has_confidence, self.is_sorted = has_prefixes, False, False
         self.typed = stream.isatty()
         is_file = stream.seekable() and not _is_pipe(stream)
         self.total = sum(1 for _ in self._ahead()) if is_file else None

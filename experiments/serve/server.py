@@ -25,7 +25,7 @@ from transformer.errors import UserError, one_line, shorten
 from ..process.process import explain
 from . import model_thread, schema
 from .model_thread import Programs, Worker
-from .routes import MAX_REQUEST_TOKENS, Served
+from .routes import CONFIDENCE, MAX_REQUEST_TOKENS, Served
 from .serve import render_page
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,8 @@ def _endpoint(
 
     async def answer(request: Request, fields: model) -> JSONResponse:  # type: ignore[valid-type]
         run = _choose(runs, name, fields.run)
-        route, values = run.routes[name], fields.model_dump(exclude_none=True)
+        values = fields.model_dump(exclude_none=True)
+        route = run.routes[CONFIDENCE if values.pop(CONFIDENCE, False) else name]
         # In a thread, so that errors are returned at once, even while other requests are running.
         plan = await asyncio.to_thread(route.plan, values)
         try:
