@@ -213,7 +213,7 @@ class Confidence(Translate):
         return read_json(self.folder / confidence.FILE, confidence.SHAPE, fix)
 
     def plan(self, request):
-        plan, _ = super().plan(request), self.weights  # reads the file before the translation
+        plan, weights = super().plan(request), self.weights
 
         def join_results(results: Iterable[Any]) -> list[Any]:
             parts, scores = collections.defaultdict(list), []
@@ -221,7 +221,8 @@ class Confidence(Translate):
                 parts[number] += [of_part] if best[0].tokens else ()
                 scores.append(best)
             lines = enumerate(plan.join(scores), request.first)
-            return [(best, self.estimate(best[0].text, parts[number])) for number, best in lines]
+            both = ((best, (best[0].text, parts[number], weights)) for number, best in lines)
+            return [(best, confidence.estimate(*arguments)) for best, arguments in both]
 
         return plan._replace(join=join_results)
 
@@ -231,9 +232,12 @@ class Confidence(Translate):
         scores = confidence.score_tokens(self.predictor, self.variables, *texts)
         return list(zip(results, scores, strict=True))
 
-    def estimate(self, text: str, parts: Sequence[Any]) -> confidence.Confidence:
-        """Returns the confidence in a translation, given the token scores of its segments."""
-        return confidence.estimate(text, parts, self.weights)
+    def judge(self, *texts: Sequence[str]) -> list[confidence.Confidence]:
+        """Returns the confidence in each target, given the sources and the targets."""
+        scores = zip(confidence.score_tokens(self.predictor, self.variables, *texts))
+        return [
+            confidence.estimate(*both, self.weights) for both in zip(texts[1], scores, strict=True)
+        ]
 
     def programs(self, rows):
         return iter(())  # `Translate` has the same ones

@@ -246,7 +246,7 @@ class Served:
             "steps": list(self.run.trained.steps),
             "example": example_of(self.run.folder),
             "languages": languages_of(load_config(self.run.folder).data),
-            "operations": list(self.routes),
+            "operations": [name for name in self.routes if name != CONFIDENCE],
             "max_best": self._first.max_best,
             "max_length": self._first.operation.max_length,
             "source_tags": shown_tags(self.run.config.data),

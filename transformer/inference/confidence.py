@@ -42,10 +42,10 @@ class Confidence(NamedTuple):
 
 def features(groups: Groups) -> Float[np.ndarray, "N 6"]:
     """Returns p and p^8 of the mean and of the least probable token, log of the count, and 1."""
-    rows = [(np.mean(group), np.min(group), np.log(len(group)), 1.0) for group in groups]
-    rows = np.reshape(rows, (-1, 4))
-    p = np.exp(rows[:, :2])
-    return np.hstack([p, p**8, rows[:, 2:]])  # the power tells 0.99 from 0.9
+    columns: Any = [(np.mean(group), np.min(group), np.log(len(group)), 1.0) for group in groups]
+    mean, least, length, one = np.reshape(columns, (-1, 4)).T
+    p = np.exp([mean, least])
+    return np.stack([*p, *p**8, length, one], axis=1)  # the power tells 0.99 from 0.9
 
 
 def fit(groups: Groups, right: Sequence[bool], what: str) -> list[float]:

@@ -20,7 +20,7 @@ from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.files import import_sibling, partial_folder
 from transformer.inference.base import Embeddings
-from transformer.inference.confidence import Confidence, score_tokens
+from transformer.inference.confidence import Confidence
 from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import Alternative, Branch, NextToken
 from transformer.inference.inspection import Inspector, count_and_temperature
@@ -161,12 +161,12 @@ class LoadedRun(Run):
         source_tag: str | None = None,
     ) -> list[Confidence]:
         """Returns the confidence in each target, by default the model's translation of a text."""
-        operation, texts = self.operation("confidence"), list_of_texts(texts)
+        operation: Any = self.operation("confidence")
+        texts = list_of_texts(texts)
         if targets is None:
             return [sure for _, sure in operation.answer(Request(texts, source_tag=source_tag))]
-        pairs = self._sources(texts, source_tag), self._targets("confidence", texts, targets)
-        scores = score_tokens(self.trained.predictor, self.trained.variables, *pairs)
-        return list(map(operation.estimate, pairs[1], zip(scores)))
+        targets = self._targets("confidence", texts, targets)
+        return operation.judge(self._sources(texts, source_tag), targets)
 
     def next_tokens(
         self,
