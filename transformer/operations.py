@@ -216,13 +216,12 @@ class Confidence(Translate):
         plan, weights = super().plan(request), self.weights
 
         def join_results(results: Iterable[Any]) -> list[Any]:
-            parts, scores = collections.defaultdict(list), []
-            for number, (best, of_part) in zip(plan.numbers, results, strict=True):
-                parts[number] += [of_part] if best[0].tokens else ()
-                scores.append(best)
-            lines = enumerate(plan.join(scores), request.first)
-            both = ((best, (best[0].text, parts[number], weights)) for number, best in lines)
-            return [(best, confidence.estimate(*arguments)) for best, arguments in both]
+            results, parts = list(results), collections.defaultdict(list)
+            for number, (_, scores) in zip(plan.numbers, results, strict=True):
+                parts[number].append(scores)
+            lines = enumerate(plan.join(best for best, _ in results), request.first)
+            both = ((best, parts[number]) for number, best in lines)
+            return [(best, confidence.estimate(best[0].text, x, weights)) for best, x in both]
 
         return plan._replace(join=join_results)
 
@@ -230,14 +229,16 @@ class Confidence(Translate):
         results = super().compute(items, count, numbers, rows, done)
         texts = [item[0] for item in items], [best[0].text for best in results]
         scores = confidence.score_tokens(self.predictor, self.variables, *texts)
-        return list(zip(results, scores, strict=True))
+        return [
+            (best, x if best[0].tokens else confidence.score_copy(best[0].text))
+            for best, x in zip(results, scores, strict=True)
+        ]
 
     def judge(self, *texts: Sequence[str]) -> list[confidence.Confidence]:
         """Returns the confidence in each target, given the sources and the targets."""
         scores = zip(confidence.score_tokens(self.predictor, self.variables, *texts))
-        return [
-            confidence.estimate(*both, self.weights) for both in zip(texts[1], scores, strict=True)
-        ]
+        pairs = zip(texts[1], scores, strict=True)
+        return [confidence.estimate(*pair, self.weights) for pair in pairs]
 
     def programs(self, rows):
         return iter(())  # `Translate` has the same ones

@@ -52,7 +52,7 @@ def _samples(loaded: LoadedRun, split: str, least_chrf: int) -> dict[str, tuple[
     texts, model = loaded.translate(sources), loaded.trained
     scores = fits.score_tokens(model.predictor, model.variables, sources, texts)
     samples: dict[str, tuple[list, list]] = {"words": ([], []), "lines": ([], [])}
-    for pair, text, (of_words, of_line) in zip(pairs, texts, scores, strict=True):
+    for pair, text, (_, of_words, of_line) in zip(pairs, texts, scores, strict=True):
         is_right = metric.sentence_score(text, [pair.target]).score >= least_chrf
         each = (of_words, fits.match_words(text, pair.target)), ([of_line], [is_right])
         for sample, more in zip(samples.values(), each, strict=True):

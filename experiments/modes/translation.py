@@ -32,19 +32,14 @@ def translate(run: Run, lines: Lines) -> Iterator[str]:
     `number<TAB>score<TAB>text` with the 1-based number of the input line. Lines with several
     sentences are split by `segments.Segmenter`. Line breaks in a translation become spaces.
     """
-    return (
-        write_confidence(run, lines)
-        if lines.has_confidence
-        else write_texts(run, "translate", lines)
-    )
+    write = write_confidence if lines.has_confidence else write_texts
+    return write(run, "translate", lines)
 
 
-def write_confidence(run: Run, lines: Lines) -> Iterator[str]:
+def write_confidence(run: Run, name: str, lines: Lines) -> Iterator[str]:
     """Yields translation and probability, or number, probability, source and translation."""
     if (count := run.config.decode.num_best) > 1:
-        raise UserError(
-            f"config.decode.num_best={count}: confidence is in the best one: leave it out"
-        )
+        raise UserError(f"config.decode.num_best={count}: confidence is in the best: leave it out")
     for number, line, (best, sure) in answer_lines(run, "confidence", lines):
         text, probability = join_lines(best[0].text), f"{sure.probability:.4f}"
         row = (number, probability, line.replace("\t", " "), text)

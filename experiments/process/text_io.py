@@ -22,15 +22,7 @@ from rich.table import Table
 from transformer.data.corpora import Tagger
 from transformer.data.files.text import HEAD_BYTES, content_of, decode_line
 from transformer.errors import UserError
-from transformer.files import (
-    Each,
-    delete_leftovers,
-    digest_file,
-    read_json,
-    whole_file,
-    write_json,
-    write_text,
-)
+from transformer.files import Each, delete_leftovers, digest_file, read_json, whole_file, write_json
 from transformer.inference.confidence import FILE
 from transformer.runs.run import Run
 from transformer.runs.weights import CHOICE
@@ -148,8 +140,8 @@ def unfinished(
                     shutil.rmtree(folder, ignore_errors=True)
                 raise
         if is_sorted:
-            rows = (folder / "lines").read_text("utf-8").split("\n")[:-1]
-            write_text(target, "".join(f"{row}\n" for row in least_sure_first(rows)))
+            with (folder / "lines").open(encoding="utf-8") as rows, whole_file(target) as file:
+                file.writelines(least_sure_first(rows))
         else:
             os.replace(folder / "lines", target)
     shutil.rmtree(folder)

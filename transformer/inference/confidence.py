@@ -29,7 +29,8 @@ WORD = regex.compile(rf"{INNER}(?:['’.,-]{INNER})*|\S")
 BINS = 10  # of the calibration error
 RIDGE = 0.05  # weight of the squared norm in the fit
 Groups = Sequence[Sequence[float]]  # the log-probabilities of the tokens of each word or line
-TokenScores = tuple[list[list[float]], list[float]]  # of the words of a text, and of the text
+# The words of a text, the log-probabilities of each word's tokens, and those of all tokens.
+TokenScores = tuple[list[str], list[list[float]], list[float]]
 
 
 class Confidence(NamedTuple):
@@ -72,12 +73,10 @@ def predict(weights: Sequence[float], groups: Groups) -> Float[np.ndarray, "N"]:
 
 
 def estimate(text: str, parts: Sequence[TokenScores], weights: Mapping[str, Any]) -> Confidence:
-    """Returns the confidence in a translation, or in a copied text, which has no segments."""
-    if not parts:
-        return Confidence(text, 1.0, [(word, 1.0) for word in WORD.findall(text)])
-    of_words, of_text = (list(itertools.chain(*each)) for each in zip(*parts, strict=True))
-    words = zip(WORD.findall(text), predict(weights["words"], of_words).tolist(), strict=True)
-    return Confidence(text, float(predict(weights["lines"], [of_text])[0]), list(words))
+    """Returns the confidence in a translation, given the token scores of its segments."""
+    names, *scores = (list(itertools.chain(*each)) for each in zip(*parts, strict=True))
+    words = zip(names, predict(weights["words"], scores[0]).tolist(), strict=True)
+    return Confidence(text, float(predict(weights["lines"], scores[1:])[0]), list(words))
 
 
 def match_words(text: str, reference: str) -> list[bool]:
@@ -98,6 +97,12 @@ def calibration_error(probabilities: Float[np.ndarray, "N"], right: Bool[np.ndar
     return float(sum(abs((probabilities - right)[part].sum()) for part in parts) / len(right))
 
 
+def score_copy(text: str) -> TokenScores:
+    """Returns the token scores of a text that is copied: all of it is certain."""
+    words = WORD.findall(text)
+    return words, [[0.0]] * len(words), [0.0]
+
+
 def score_tokens(
     model: Translator, variables: Variables, sources: Sequence[str], targets: Sequence[str]
 ) -> list[TokenScores]:
@@ -113,7 +118,8 @@ def score_tokens(
         scores = [token.log_prob for token in tokens]
         places = token_places(target, text, of_text[: len(scores) - 1])
         # A word of invisible characters has no tokens.
-        results.append(([[scores[i] for i in place] or scores for place in places], scores))
+        of_words = [[scores[i] for i in place] or scores for place in places]
+        results.append((WORD.findall(target), of_words, scores))
     return results
 
 
