@@ -219,9 +219,8 @@ class Confidence(Translate):
             results, parts = list(results), collections.defaultdict(list)
             for number, (_, scores) in zip(plan.numbers, results, strict=True):
                 parts[number].append(scores)
-            lines = enumerate(plan.join(best for best, _ in results), request.first)
-            both = ((best, parts[number]) for number, best in lines)
-            return [(best, confidence.estimate(best[0].text, x, weights)) for best, x in both]
+            rows = enumerate(plan.join(best for best, _ in results), request.first)
+            return [(row, confidence.estimate(row[0].text, parts[n], weights)) for n, row in rows]
 
         return plan._replace(join=join_results)
 

@@ -27,8 +27,7 @@ def confidence(run: Run, options: Options) -> list[Path]:
     A line is right if its sentence chrF is `least_chrf` or more, a word if the reference has it.
     """
     if not held_out.path_of(run.folder, "validation").exists():
-        fix = "use the folder in which the run was trained"
-        raise UserError(f"{run.folder} has no held-out text to fit confidence to: {fix}")
+        raise UserError(f"{run.folder} has no held-out text: fit confidence where it was trained")
     loaded, path = LoadedRun(run), run.folder / fits.FILE
     least = LEAST_CHRF if options.least_chrf is None else options.least_chrf
     fitted, tested = (_samples(loaded, split, least) for split in ("validation", "test"))
@@ -51,14 +50,13 @@ def _samples(loaded: LoadedRun, split: str, least_chrf: int) -> dict[str, tuple[
     sources, metric = [pair.source for pair in pairs], sacrebleu.CHRF()
     texts, model = loaded.translate(sources), loaded.trained
     scores = fits.score_tokens(model.predictor, model.variables, sources, texts)
-    samples: dict[str, tuple[list, list]] = {"words": ([], []), "lines": ([], [])}
+    words, lines = ([], []), ([], [])
     for pair, text, (_, of_words, of_line) in zip(pairs, texts, scores, strict=True):
-        is_right = metric.sentence_score(text, [pair.target]).score >= least_chrf
-        each = (of_words, fits.match_words(text, pair.target)), ([of_line], [is_right])
-        for sample, more in zip(samples.values(), each, strict=True):
-            for values, new in zip(sample, more, strict=True):
-                values.extend(new)
-    return samples
+        words[0].extend(of_words)
+        words[1].extend(fits.match_words(text, pair.target))
+        lines[0].append(of_line)
+        lines[1].append(metric.sentence_score(text, [pair.target]).score >= least_chrf)
+    return {"words": words, "lines": lines}
 
 
 def _measure(probabilities: Any, right: Any) -> list[float]:

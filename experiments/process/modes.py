@@ -82,15 +82,9 @@ class Options:
     prefix_column: bool = _flag(
         "translate", "a tab and the beginning of the translation follow each line", False
     )
-    confidence: bool = _flag(
-        "translate", "a tab and its probability to be right follow each translation", False
-    )
-    sort: str | None = _flag(
-        "translate", "confidence: list number, probability, source, translation, least sure first"
-    )
-    least_chrf: int | None = _flag(
-        "confidence", "sentence chrF from which a translation is right; by default 60"
-    )
+    confidence: bool = _flag("translate", "a tab and a probability follow each translation", False)
+    sort: str | None = _flag("translate", "confidence: rows with probability, least sure first")
+    least_chrf: int | None = _flag("confidence", "least sentence chrF of a right line; default 60")
     prefix: str | None = _flag(BEAM, "text with which the translation begins")
     links: str | None = _flag("align", "file with the gold links of --input, in Pharaoh format")
     prompt: str | None = _flag("generate", "prompt for a single text, in place of --input")
