@@ -17,7 +17,7 @@ from transformer.runs.run import Run
 from ..process.modes import Options
 from ..process.text_io import print_table
 
-COLUMNS = "wrong", "wrong of the least sure 10%", "calibration error", "of a perfect calibration"
+COLUMNS = "wrong", "wrong of the least sure 10%", "calibration error", "of perfect probabilities"
 LEAST_CHRF, RESAMPLES = 60, 100
 
 
