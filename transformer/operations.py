@@ -4,6 +4,7 @@ The command line, the Python API and the HTTP server are interfaces to operation
 builds a `Request`, chooses batches, and writes the results. Planning does not run the model.
 """
 
+import collections
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from ml_collections import ConfigDict
 from transformer.data.corpora import Tagger, languages_of
 from transformer.data.labelled import read_texts
 from transformer.errors import UserError
+from transformer.files import read_json
+from transformer.inference import confidence
 from transformer.inference.base import Variables, share, static_lengths, static_rows
 from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import Translation
@@ -198,6 +201,48 @@ class Translate(Caption):
         return self.predictor.translate(self.variables, texts, prefixes=prefixes, **options)
 
 
+class Confidence(Translate):
+    """Translates texts; a result is (translations, the `Confidence` in the first of them)."""
+
+    name = "confidence"
+
+    @functools.cached_property
+    def weights(self) -> dict[str, Any]:
+        """The weights that the mode `confidence` has fitted to held-out text."""
+        fix = "the mode confidence writes it, if the run has held-out text"
+        return read_json(self.folder / confidence.FILE, confidence.SHAPE, fix)
+
+    def plan(self, request):
+        plan, weights = super().plan(request), self.weights
+
+        def join_results(results: Iterable[Any]) -> list[Any]:
+            results, parts = list(results), collections.defaultdict(list)
+            for number, (_, scores) in zip(plan.numbers, results, strict=True):
+                parts[number].append(scores)
+            rows = enumerate(plan.join(best for best, _ in results), request.first)
+            return [(row, confidence.estimate(row[0].text, parts[n], weights)) for n, row in rows]
+
+        return plan._replace(join=join_results)
+
+    def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
+        results = super().compute(items, count, numbers, rows, done)
+        texts = [item[0] for item in items], [best[0].text for best in results]
+        scores = confidence.score_tokens(self.predictor, self.variables, *texts)
+        return [
+            (best, x if best[0].tokens else confidence.score_copy(best[0].text))
+            for best, x in zip(results, scores, strict=True)
+        ]
+
+    def judge(self, *texts: Sequence[str]) -> list[confidence.Confidence]:
+        """Returns the confidence in each target, given the sources and the targets."""
+        scores = zip(confidence.score_tokens(self.predictor, self.variables, *texts))
+        pairs = zip(texts[1], scores, strict=True)
+        return [confidence.estimate(*pair, self.weights) for pair in pairs]
+
+    def programs(self, rows):
+        return iter(())  # `Translate` has the same ones
+
+
 class Score(Operation):
     """Computes log-probabilities of texts, or of translations given their sources."""
 
@@ -283,4 +328,5 @@ def list_of_texts(texts: Iterable[Any]) -> list[str]:
     return texts
 
 
-OPERATIONS = {each.name: each for each in (Translate, Caption, Score, Generate, Classify)}
+TYPES = (Translate, Confidence, Caption, Score, Generate, Classify)
+OPERATIONS = {each.name: each for each in TYPES}

@@ -34,8 +34,9 @@ def open_document(run: Run, options: Options, path: Path) -> DocumentLines | Non
         registry.FORMATS[suffix].has_columns and options.column is None
     ):
         return None
-    if options.output is None or options.prefix_column or run.config.decode.num_best > 1:
-        rule = "needs --output, and neither --prefix_column nor config.decode.num_best above 1"
+    columns = options.prefix_column or options.confidence or options.sort
+    if options.output is None or columns or run.config.decode.num_best > 1:
+        rule = "needs --output, and no flag of columns nor config.decode.num_best above 1"
         raise UserError(f"--input={path} is a document: it {rule}")
     languages = languages_of(run.config.data)
     document = registry.open_document(path, options.column, languages)
@@ -57,7 +58,18 @@ def translate(run: Run, lines: Lines) -> Iterator[str]:
     with other texts, see `data.formats`. Lines with several
     sentences are split by `segments.Segmenter`. Line breaks in a translation become spaces.
     """
-    return write_texts(run, "translate", lines)
+    write = write_confidence if lines.has_confidence else write_texts
+    return write(run, "translate", lines)
+
+
+def write_confidence(run: Run, name: str, lines: Lines) -> Iterator[str]:
+    """Yields translation and probability, or number, probability, source and translation."""
+    if (count := run.config.decode.num_best) > 1:
+        raise UserError(f"config.decode.num_best={count}: confidence is in the best: leave it out")
+    for number, line, (best, sure) in answer_lines(run, "confidence", lines):
+        text, probability = join_lines(best[0].text), f"{sure.probability:.4f}"
+        row = (number, probability, line.replace("\t", " "), text)
+        yield "\t".join(map(str, row)) if lines.is_sorted else f"{text}\t{probability}"
 
 
 def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, Any]]:

@@ -89,6 +89,9 @@ class Options:
     retranslate: bool = _flag(
         "translate", "also translate entries of a document that have a translation", False
     )
+    confidence: bool = _flag("translate", "a tab and a probability follow each translation", False)
+    sort: str | None = _flag("translate", "confidence: rows with probability, least sure first")
+    least_chrf: int | None = _flag("confidence", "least sentence chrF of a right line; default 60")
     prefix: str | None = _flag(BEAM, "text with which the translation begins")
     links: str | None = _flag("align", "file with the gold links of --input, in Pharaoh format")
     prompt: str | None = _flag("generate", "prompt for a single text, in place of --input")
@@ -212,6 +215,7 @@ TABLE = (
     Mode(ATTENTION, "modes.{task}", "draw the attention of all heads over a sentence"),
     Mode(BEAM, "modes.beam", "draw the search for a translation as a tree", BEAM),
     Mode("align", "heads.alignment", "score cross-attention as word alignment", "translate"),
+    Mode("confidence", "modes.confidence", "calibrate how sure translations are", "confidence"),
     Mode("generate", "modes.language_model", "continue each line, or a prompt", "generate"),
     Mode("translate", "modes.translation", "translate each line", "translate"),
     Mode("caption", "modes.captioning", "describe the picture that each line names", "caption"),

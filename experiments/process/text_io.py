@@ -32,6 +32,7 @@ from transformer.files import (
     write_bytes,
     write_json,
 )
+from transformer.inference.confidence import FILE
 from transformer.runs.run import Run
 from transformer.runs.weights import CHOICE
 from transformer.runs.workdir import locked
@@ -160,6 +161,12 @@ def unfinished(
     shutil.rmtree(folder)
 
 
+def least_sure_first(rows: list[str]) -> bytes:
+    """Returns rows that are sorted by their second column, a probability."""
+    rows = sorted(rows, key=lambda row: float(row.split("\t")[1]))
+    return "".join(f"{row}\n" for row in rows).encode()
+
+
 def line_mode(
     answer: Callable[[Run, "Lines"], Iterator[str]],
     open_document: Callable[[Run, Options, Path], DocumentLines | None] = lambda *_: None,
@@ -173,6 +180,10 @@ def line_mode(
     @functools.wraps(answer)
     def mode(run: Run, options: Options) -> None:
         source, count = input_file(options.input), 0
+        is_sorted = options.sort is not None
+        if is_sorted and (options.sort != "confidence" or None in (source, options.output)):
+            fix = "use --sort=confidence with --input and --output"
+            raise UserError(f"--sort={options.sort}: {fix}")
         with contextlib.ExitStack() as stack:
             stream = stack.enter_context(source.open("rb")) if source else sys.stdin.buffer
             document = open_document(run, options, source) if source else None
@@ -180,10 +191,11 @@ def line_mode(
                 stream = io.BytesIO("".join(f"{line}\n" for line in document.lines).encode())
             tag = Tagger(run.config.data, options.source_tag)
             lines = Lines(stream, source or "standard input", tag, options.prefix_column)
+            lines.has_confidence, lines.is_sorted = options.confidence or is_sorted, is_sorted
             if source and options.output and lines.total is not None:
                 describe = functools.partial(_described, answer.__name__, run, options, source)
                 target = output_file(options.output, source)
-                finish = document.write if document else None
+                finish = document.write if document else least_sure_first if is_sorted else None
                 journal = stack.enter_context(unfinished(target, describe, finish))
                 output, lines.done, lines.commit = journal.output, journal.done, journal.commit
             else:
@@ -203,13 +215,15 @@ def line_mode(
 
 def _described(mode: str, run: Run, options: Options, source: Path) -> dict[str, str]:
     """Returns what the output lines of a mode depend on; see `Journal`."""
-    flags = f"{mode}, {options.source_tag}, {options.prefix_column}"
-    flags += f", {options.column}, {options.retranslate}"
+    names = "source_tag", "prefix_column", "column", "retranslate", "confidence", "sort"
+    flags = ", ".join([mode, *(str(getattr(options, name)) for name in names)])
     decode = json.dumps(run.config.decode.to_dict(), sort_keys=True, default=str)
     # A run that has not chosen its weights yet uses the best of its checkpoints so far.
     weights = repr(sorted(path.name for path in run.folder.glob("checkpoints/*")))
     if (choice := run.folder / CHOICE).exists():
         weights = digest_file(choice, "restore it")
+    if (calibration := run.folder / FILE).exists():
+        weights += digest_file(calibration, "restore it")
     digest = digest_file(source, "restore it")
     return {"input": digest, "weights": weights, "decode keys": decode, "flags": flags}
 
@@ -223,6 +237,7 @@ class Lines:
       total: the number of lines in a file, or None for a pipe or a terminal.
       typed: whether the input is a terminal.
       has_prefixes: whether a tab and the beginning of the translation follow each line.
+      has_confidence, is_sorted: whether probabilities are written, and whether rows are sorted.
       advance: a function to call with the number of lines processed since the last call.
       done: number of first lines to leave out, since they are finished.
       commit: a function that is called with the number of lines whose results are written.
@@ -236,7 +251,7 @@ class Lines:
         has_prefixes: bool = False,
     ):
         self._stream, self._name, self._tag = stream, name, tag
-        self.has_prefixes = has_prefixes
+        self.has_prefixes, self.has_confidence, self.is_sorted = has_prefixes, False, False
         self.typed = stream.isatty()
         is_file = stream.seekable() and not _is_pipe(stream)
         self.total = sum(1 for _ in self._ahead()) if is_file else None

@@ -28,8 +28,10 @@ ROWS = 8
 # Maximum total tokens in a translation request. Time depends on the number of tokens, and a
 # character of a script that is unknown to the model becomes up to four tokens.
 MAX_REQUEST_TOKENS = 8_192
+CONFIDENCE = "confidence"  # operation of translations with the field of this name
 RESULTS = {  # operation of the server -> key of its results in a response
     "translate": "translations",
+    CONFIDENCE: "translations",
     "score": "scores",
     "generate": "continuations",
     "classify": "classes",
@@ -69,7 +71,12 @@ class Route:
                 over[number, side] += max(0, tokens - most)
 
         def answer(results: list[Any]) -> dict[str, Any]:
-            best = [[each._asdict() for each in row] for row in plan.join(results)]
+            best, is_sure = [], self.name == CONFIDENCE
+            for row in plan.join(results):
+                row, sure = row if is_sure else (row, None)
+                best.append([each._asdict() for each in row])
+                if sure:
+                    best[-1][0] |= {"confidence": sure.probability, "words": sure.words}
             unread = [{side: over[i, side] for side in SIDES} for i in range(len(best))]
             if self.name == "generate":
                 return {"continuations": best}
@@ -239,7 +246,7 @@ class Served:
             "steps": list(self.run.trained.steps),
             "example": example_of(self.run.folder),
             "languages": languages_of(load_config(self.run.folder).data),
-            "operations": list(self.routes),
+            "operations": [name for name in self.routes if name != CONFIDENCE],
             "max_best": self._first.max_best,
             "max_length": self._first.operation.max_length,
             "source_tags": shown_tags(self.run.config.data),

@@ -54,6 +54,9 @@ class TranslateRequest(WriteRequest, Tagged):
     prefixes: list[Text] | None = Field(
         None, max_length=TEXTS, description="how the translation of each text begins"
     )
+    confidence: bool | None = Field(
+        None, description="adds to the best of each: confidence, words (pairs with probability)"
+    )
 
 
 class Distribution(Tagged):  # requests for the most probable tokens

@@ -27,7 +27,7 @@ from transformer.errors import UserError, one_line, shorten
 from ..process.process import explain
 from . import libretranslate, model_thread, schema
 from .model_thread import Programs, Worker
-from .routes import MAX_REQUEST_TOKENS, Served
+from .routes import CONFIDENCE, MAX_REQUEST_TOKENS, Served
 from .serve import render_page
 
 logger = logging.getLogger(__name__)
@@ -120,7 +120,8 @@ def _endpoint(
 
     async def answer(request: Request, fields: model) -> JSONResponse:  # type: ignore[valid-type]
         run, values = _choose(runs, name, fields.run), fields.model_dump(exclude_none=True)
-        return JSONResponse(await _compute(worker, request, run, name, values))
+        route = CONFIDENCE if values.pop(CONFIDENCE, False) else name
+        return JSONResponse(await _compute(worker, request, run, route, values))
 
     return answer
 

@@ -34,7 +34,7 @@ CHOICE, WEIGHTS = "weights.json", "weights.safetensors"  # final weights, withou
 # The other files that are needed for inference, as glob patterns.
 BUNDLE = (
     *("config.json", "variants.json", "run.json", "results.json", "labels.json"),
-    *("class_weights.json", "tokenizer*.model", "tokenizer*.json", CHOICE),
+    *("class_weights.json", "confidence.json", "tokenizer*.model", "tokenizer*.json", CHOICE),
 )
 
 CARD = """---

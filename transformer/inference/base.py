@@ -30,6 +30,16 @@ MAX_NUMBERS = 2**26  # maximum float32 values in the output of a batch: 256 MiB
 MIN_ROWS, MAX_ROWS = 4, 32  # CPU batch sizes; outside this range, decoding a sentence takes longer
 
 
+class Embeddings(NamedTuple):
+    """An embedding table: row i of the float32 array `vectors` is the embedding of `tokens[i]`."""
+
+    tokens: list[str]
+    vectors: Float[np.ndarray, "V D"]
+
+    def __repr__(self) -> str:
+        return f"Embeddings({self.vectors.dtype} {list(self.vectors.shape)})"
+
+
 class TokenTable(NamedTuple):
     """A token embedding table: row i of `vectors` is the embedding of token i."""
 

@@ -20,6 +20,7 @@ from transformer.config.keys import FREE, having
 from transformer.errors import UserError, shorten
 from transformer.files import hash_file, read_json, write_json
 from transformer.inference.base import Predictor, Variables, on_all_devices
+from transformer.inference.confidence import FILE as CONFIDENCE
 from transformer.metrics.registry import rank
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.upgrades import numbered
@@ -205,8 +206,8 @@ class Run:
             )
 
     def delete_results(self) -> None:
-        """Deletes the scores and the choice of weights, which further training makes obsolete."""
-        for name in (RESULTS, CHOICE):
+        """Deletes what further training makes obsolete: scores, calibration, chosen weights."""
+        for name in (RESULTS, CHOICE, CONFIDENCE):
             (self.folder / name).unlink(missing_ok=True)
 
     def claim(self) -> None:

@@ -64,6 +64,7 @@ class TranslationTask(TokenTask):
     sources = sources.REGISTRY
     metrics = "translations"
     operations = ("translate", "score", "evaluate", "next_tokens", "alternatives", "beam")
+    operations += ("confidence",)
     reads, is_translated = PAIRS, True
 
     text: TranslationText
