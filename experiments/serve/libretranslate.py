@@ -8,6 +8,7 @@ import secrets
 import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import PurePath
+from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
@@ -18,7 +19,6 @@ from starlette.datastructures import UploadFile
 from transformer.data.cleaning import language_identifier
 from transformer.data.corpora import corpora_of, languages_of
 from transformer.data.formats.lines import DocumentLines
-from transformer.data.formats.markup import read_html
 from transformer.data.formats.registry import FORMATS, read_document
 from transformer.errors import UserError
 from .routes import Served
@@ -26,116 +26,135 @@ from .schema import CHARACTERS, JSON, TEXTS, LibreTranslateRequest, quote
 
 logger = logging.getLogger(__name__)
 
-# Open to forms, and to other sites if allowed.
-PATHS = "/translate", "/detect", "/languages", "/translate_file", "/frontend/settings"
+# Beginnings of paths that are open to forms, and to other sites if allowed.
+PATHS = "/translate", "/detect", "/languages", "/download_file/", "/frontend/settings"
 UNKNOWN = "und"  # ISO 639-2 code for an undetermined language
 TAG = re.compile("(?:<2|>>)([a-z]{2,3})(?![a-z])")  # names the target: <2de>, or OPUS-MT's >>deu<<
 BODY = {"requestBody": {"content": {JSON: {"schema": LibreTranslateRequest.model_json_schema()}}}}
 
 MAX_FILES = 16  # translated files that the server keeps
+SETTINGS = {
+    "apiKeys": False,
+    "charLimit": CHARACTERS,
+    "filesTranslation": True,
+    "keyRequired": False,
+    "suggestions": False,
+    "supportedFilesFormat": [end for end, kind in FORMATS.items() if not kind.has_columns],
+}
 
 Pairs = Mapping[tuple[str, str], tuple[Served, str | None]]  # languages -> run, source tag
 
 
-def add_routes(app: FastAPI, pairs: Pairs, compute: Callable[..., Awaitable[dict]]) -> None:
-    """Adds the routes; `compute(request, run, operation, fields)` returns the API's response."""
-    names = {code: Lang(code).name.partition(" (")[0] for code in itertools.chain(*pairs)}
-    languages = [
-        {"code": code, "name": name, "targets": [to for source, to in pairs if source == code]}
-        for code, name in names.items()
-    ]
-    sources = [source for source, _ in pairs]
+class LibreTranslate:
+    """The handlers of the routes.
 
-    @app.get("/languages", summary="LibreTranslate: languages, and their target languages")
-    async def list_languages() -> JSONResponse:
-        return JSONResponse(languages)
+    Args:
+      compute: takes (request, run, operation, fields), and returns the API's response.
+    """
 
-    @app.post("/detect", summary="LibreTranslate: language of q")
-    async def detect_language(request: Request) -> JSONResponse:
-        fields, _ = await _read(request, source="auto", target="")
-        return JSONResponse([await asyncio.to_thread(detect, fields.q, sources)])
+    def __init__(self, pairs: Pairs, compute: Callable[..., Awaitable[dict]]):
+        self._pairs, self._compute = pairs, compute
+        self._sources = [source for source, _ in pairs]
+        self._files: dict[str, bytes] = {}  # the newest translated files by name
 
-    async def answer(request: Request, source: str, target: str, texts: list[str], count: int = 1):
-        """Returns lists of translations, and the detected language if the source is `auto`."""
-        answers, best = {}, {}
-        parts = [*dict.fromkeys(filter(str.strip, texts))]
-        if source == "auto":
-            answers["detectedLanguage"] = await asyncio.to_thread(detect, parts, sources)
-            source = answers["detectedLanguage"]["language"]
-        run, tag = choose(pairs, source, target)
-        while run and (some := parts[:TEXTS]):
-            fields = {"texts": some, "num_best": min(count, run.routes["translate"].max_best)}
-            fields["source_tag"] = tag
-            found = (await compute(request, run, "translate", fields))["translations"]
-            best |= {
-                part: [each["text"] for each in row] for part, row in zip(some, found, strict=True)
-            }
-            parts = parts[TEXTS:]
-        return [best.get(text, [text]) for text in texts], answers
+    def add_routes(self, app: FastAPI) -> None:
+        """Adds the routes to an application."""
+        names = {c: Lang(c).name.partition(" (")[0] for c in itertools.chain(*self._pairs)}
+        targets = {code: [to for source, to in self._pairs if source == code] for code in names}
+        languages = [
+            {"code": code, "name": name, "targets": targets[code]} for code, name in names.items()
+        ]
+        first = zip(("source", "target"), next(iter(self._pairs)), strict=True)
+        language = {side: {"code": code, "name": names[code]} for side, code in first}
 
-    @app.post("/translate", summary="LibreTranslate: translatedText", openapi_extra=BODY)
-    async def translate(request: Request) -> JSONResponse:
+        @app.get("/languages", summary="LibreTranslate: languages, and their target languages")
+        async def list_languages() -> JSONResponse:
+            return JSONResponse(languages)
+
+        @app.get("/frontend/settings", summary="LibreTranslate: settings of clients")
+        async def settings() -> JSONResponse:
+            return JSONResponse(SETTINGS | {"language": language})
+
+        @app.post("/detect", summary="LibreTranslate: language of q")
+        async def detect_language(request: Request) -> JSONResponse:
+            fields, _ = await _read(request, source="auto", target="")
+            return JSONResponse([await asyncio.to_thread(detect, fields.q, self._sources)])
+
+        post, summary = app.post, "LibreTranslate: translatedText"
+        post("/translate", summary=summary, openapi_extra=BODY)(self.translate)
+        post("/translate_file", summary="LibreTranslate: translatedFileUrl")(self.translate_file)
+        summary = "LibreTranslate: a translated file"
+        app.get("/download_file/{path}", summary=summary, name="download_file")(self.download_file)
+
+    async def translate(self, request: Request) -> JSONResponse:
+        """Translates texts, or the texts in pieces of HTML."""
         fields, is_list = await _read(request)
-        languages = fields.source, fields.target
+        options = request, fields.source, fields.target
         if fields.format == "html":
-            pages = [DocumentLines(read_html(text.encode(), "q")) for text in fields.q]
-            lines = [line for page in pages for line in page.lines]
-            best, answers = await answer(request, *languages, lines)
-            texts = (row[0] for row in best)
-            rows = [
-                [page.write([*itertools.islice(texts, len(page.lines))]).decode()] for page in pages
-            ]
+            pages = [await _read_lines(text.encode(), "q.html") for text in fields.q]
+            rows, facts = await self._answer(
+                *options, [line for page in pages for line in page.lines]
+            )
+            texts = (row[0] for row in rows)
+            sizes = [len(page.lines) for page in pages]
+            best = [[*itertools.islice(texts, size)] for size in sizes]
+            rows = [[page.write(x).decode()] for page, x in zip(pages, best, strict=True)]
         else:
-            rows, answers = await answer(request, *languages, fields.q, fields.alternatives + 1)
-        if "detectedLanguage" in answers:
-            answers["detectedLanguage"] = [answers["detectedLanguage"]] * len(rows)
-        answers["translatedText"] = [row[0] for row in rows]
+            rows, facts = await self._answer(*options, fields.q, fields.alternatives + 1)
+        answer = {name: [fact] * len(rows) for name, fact in facts.items()}
+        answer["translatedText"] = [row[0] for row in rows]
         if fields.alternatives:
-            answers["alternatives"] = [row[1:] for row in rows]
-        return JSONResponse({key: each if is_list else each[0] for key, each in answers.items()})
+            answer["alternatives"] = [row[1:] for row in rows]
+        return JSONResponse({key: each if is_list else each[0] for key, each in answer.items()})
 
-    files: dict[str, bytes] = {}  # the newest translated files, by name
+    async def translate_file(self, request: Request) -> JSONResponse:
+        """Translates a document, and returns its address."""
+        async with request.form(max_files=1) as form:
+            if not isinstance(file := form.get("file"), UploadFile) or not form.get("target"):
+                raise UserError("file and target are needed: send a form with both")
+            name, data = file.filename or "", await file.read()
+        source, target = str(form.get("source") or "auto"), str(form["target"])
+        lines = await _read_lines(data, name, pair := (_code(source), _code(target)))
+        rows, _ = await self._answer(request, source, target, lines.lines)
+        path = PurePath(name.replace("\\", "/"))
+        name = f"{secrets.token_hex(16)}.{path.stem}.{pair[1]}{path.suffix}"
+        self._files[name] = lines.write([row[0] for row in rows])
+        for old in [*self._files][:-MAX_FILES]:
+            del self._files[old]
+        return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", path=name))})
 
-    @app.post("/translate_file", summary="LibreTranslate: translatedFileUrl")
-    async def translate_file(request: Request) -> JSONResponse:
-        form = await request.form(max_files=1)
-        if not isinstance(file := form.get("file"), UploadFile) or not form.get("target"):
-            raise UserError("file and target are needed: send a form with both")
-        name, target = PurePath(file.filename or "").name, str(form["target"])
-        pair = _code(source := str(form.get("source", "auto"))), _code(target)
-        lines = DocumentLines(read_document(await file.read(), name, None, pair))
-        best, _ = await answer(request, source, target, lines.lines)
-        path = f"{secrets.token_hex(16)}.{PurePath(name).stem}.{pair[1]}{PurePath(name).suffix}"
-        files[path] = lines.write([row[0] for row in best])
-        for old in [*files][:-MAX_FILES]:
-            del files[old]
-        return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", path=path))})
-
-    @app.get("/download_file/{path}", summary="LibreTranslate: a translated file")
-    async def download_file(path: str) -> Response:
-        if path not in files:
+    async def download_file(self, path: str) -> Response:
+        """Returns a translated document."""
+        if path not in self._files:
             raise HTTPException(404, f"{quote(path)} is not here: translate it again")
         name = urllib.parse.quote(path.partition(".")[2])
         headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
-        return Response(files[path], media_type="application/octet-stream", headers=headers)
+        return Response(self._files[path], headers=headers, media_type="application/octet-stream")
 
-    @app.get("/frontend/settings", summary="LibreTranslate: settings of clients")
-    async def settings() -> JSONResponse:
-        (source, target), *_ = pairs
-        sides = {"source": source, "target": target}
-        language = {side: {"code": code, "name": names[code]} for side, code in sides.items()}
-        formats = [suffix for suffix, kind in FORMATS.items() if not kind.has_columns]
-        return JSONResponse(
-            {
-                "apiKeys": False,
-                "charLimit": CHARACTERS,
-                "filesTranslation": True,
-                "keyRequired": False,
-                "language": language,
-                "suggestions": False,
-                "supportedFilesFormat": formats,
-            }
-        )
+    async def _answer(
+        self, request: Request, source: str, target: str, texts: Sequence[str], count: int = 1
+    ) -> tuple[list[list[str]], dict[str, Any]]:
+        """Returns the best translations of each text, and the language if it is detected."""
+        facts, best = {}, {}
+        parts = [*dict.fromkeys(filter(str.strip, texts))]
+        if source == "auto":
+            facts["detectedLanguage"] = await asyncio.to_thread(detect, parts, self._sources)
+            source = facts["detectedLanguage"]["language"]
+        run, tag = choose(self._pairs, source, target)
+        for start in range(0, len(parts), TEXTS) if run else ():
+            some, most = parts[start : start + TEXTS], run.routes["translate"].max_best
+            fields = {"texts": some, "num_best": min(count, most), "source_tag": tag}
+            rows = (await self._compute(request, run, "translate", fields))["translations"]
+            best |= zip(some, ([each["text"] for each in row] for row in rows), strict=True)
+        return [best.get(text, [text]) for text in texts], facts
+
+
+async def _read_lines(
+    data: bytes, name: str, languages: tuple[str, str] = ("", "")
+) -> DocumentLines:
+    """Reads a document in a thread, since a hostile one takes a second."""
+    read = lambda: DocumentLines(read_document(data, name, None, languages))  # noqa: E731
+    return await asyncio.to_thread(read)
 
 
 async def _read(request: Request, **defaults: str) -> tuple[LibreTranslateRequest, bool]:

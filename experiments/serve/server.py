@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import logging
 import queue
@@ -25,7 +26,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from transformer import signals
 from transformer.errors import UserError, one_line, shorten
 from ..process.process import explain
-from . import libretranslate, model_thread, schema
+from . import model_thread, schema
+from .libretranslate import PATHS, LibreTranslate, find_pairs
 from .model_thread import Programs, Worker
 from .routes import CONFIDENCE, MAX_REQUEST_TOKENS, Served
 from .serve import render_page
@@ -84,8 +86,8 @@ def build(runs: Sequence[Served], worker: Worker, hosts: Names, origins: Names =
             summary=summary,
             responses={"default": {"model": schema.Error}},
         )
-    if pairs := libretranslate.find_pairs(runs):
-        libretranslate.add_routes(app, pairs, lambda *request: _compute(worker, *request))
+    if pairs := find_pairs(runs):
+        LibreTranslate(pairs, functools.partial(_compute, worker)).add_routes(app)
     return app
 
 
@@ -226,7 +228,7 @@ class Access:
             await send(message)
 
         refusal = _refuse(scope, self._origins)
-        app = self._shared if scope["path"] in libretranslate.PATHS else self._app
+        app = self._shared if scope["path"].startswith(PATHS) else self._app
         app = JSONResponse({"error": refusal[1]}, refusal[0]) if refusal else app
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -249,7 +251,7 @@ def _refuse(scope: Scope, origins: Names) -> tuple[int, str] | None:
     """Returns the status and the reason if a POST request is rejected, or None if it is valid."""
     if scope["method"] != "POST":
         return None
-    headers, has_forms = Headers(scope=scope), scope["path"] in libretranslate.PATHS
+    headers, has_forms = Headers(scope=scope), scope["path"].startswith(PATHS)
     host, origin = headers.get("host", "").lower(), headers.get("origin")
     sites = f"http://{host}", f"https://{host}", *(origins if has_forms else ())
     if origin is not None and "*" not in sites and origin.lower() not in sites:

@@ -34,6 +34,10 @@ def fake(name, **data):
     return run
 
 
+def upper(self, items, *more, **options):
+    return [[Translation(text.upper(), 0.0, 1)] for text, _ in items]
+
+
 def test_a_runs_pairs_are_those_of_its_files_its_keys_and_its_tags(said):
     files = {"source": "files", "train_source": "a.eng.gz", "train_target": "a.deu.gz"}
     opus = [{"name": name, "source_tag": f">>{name}<<"} for name in ("deu", "fra")]
@@ -85,19 +89,36 @@ def test_json_forms_and_queries_get_the_translations_of_the_run(site, loaded):
 
 
 def test_the_text_between_tags_is_translated_and_the_tags_stay(site, monkeypatch):
-    def capitalize(self, items, *arguments, **options):
-        return [[Translation(text.upper(), 0.0, 1)] for text, _ in items]
-
-    monkeypatch.setattr(Translate, "compute", capitalize)
+    monkeypatch.setattr(Translate, "compute", upper)
     page = '<p id="a>b">a &lt;\n b <b>c</b>&nbsp;<!-- d --></p><script>e</script>'
     right = '<p id="a>b">A &lt; B <b>C</b>&nbsp;<!-- d --></p><script>e</script>'
     assert post(site, {**ASKED, "q": page, "format": "html"}).json() == {"translatedText": right}
     assert post(site, {**ASKED, "q": "<b>a"}).json() == {"translatedText": "<B>A"}
 
 
+def test_a_document_is_translated_and_can_be_fetched(site, monkeypatch):
+    monkeypatch.setattr(Translate, "compute", upper)
+    head = '--x\r\nContent-Disposition: form-data; name="{}"\r\n\r\n{}\r\n'
+    cue = "1\n00:00:01,000 --> 00:00:02,000\n{}\n"
+    form = "".join(head.format(name, ASKED[name]) for name in ("source", "target"))
+
+    def send(name, text):
+        file = head.replace('"{}"', f'"file"; filename="{name}"').format(text)
+        kind = "multipart/form-data; boundary=x"
+        return post(site, f"{form}{file}--x--\r\n".encode(), "/translate_file", kind)
+
+    address = send("/a/film.srt", cue.format("a b")).json()["translatedFileUrl"]
+    found = site.get(address.partition(str(site.port))[2])
+    assert found.body.decode() == cue.format("A B")
+    assert found.headers["content-disposition"].endswith("film.und.srt")
+    is_one_line(send("film.exe", "a"), 400, "film.exe is not a document")
+    is_one_line(send("film.vtt", "a"), 400, "film.vtt has no first line WEBVTT")
+    assert ".srt" in site.get("/frontend/settings").json()["supportedFilesFormat"]
+
+
 def test_the_tag_of_the_target_language_reaches_the_run(runs, monkeypatch):
     pairs = {("und", "de"): (runs[0], "<2de>")}
-    monkeypatch.setattr("experiments.serve.libretranslate.find_pairs", lambda runs: pairs)
+    monkeypatch.setattr("experiments.serve.server.find_pairs", lambda runs: pairs)
     with serving(runs[:1]) as site:
         is_one_line(post(site, ASKED | {"target": "de"}), 400, "source_tag=<2de> is for")
 
