@@ -141,9 +141,12 @@ class LibreTranslate:
             facts["detectedLanguage"] = await asyncio.to_thread(detect, parts, self._sources)
             source = facts["detectedLanguage"]["language"]
         run, tag = choose(self._pairs, source, target)
-        for start in range(0, len(parts), TEXTS) if run else ():
-            some, most = parts[start : start + TEXTS], run.routes["translate"].max_best
-            fields = {"texts": some, "num_best": min(count, most), "source_tag": tag}
+        if not run:
+            return [[text] for text in texts], facts
+        count = min(count, run.routes["translate"].max_best)
+        for start in range(0, len(parts), TEXTS):
+            some = parts[start : start + TEXTS]
+            fields = {"texts": some, "num_best": count, "source_tag": tag}
             rows = (await self._compute(request, run, "translate", fields))["translations"]
             best |= zip(some, ([each["text"] for each in row] for row in rows), strict=True)
         return [best.get(text, [text]) for text in texts], facts
