@@ -137,7 +137,7 @@ class Operation:
 
 
 class Caption(Operation):
-    """Captions images, given their file names."""
+    """Captions images, given their file names; an item is a name, and how the caption begins."""
 
     name = "caption"
 
@@ -146,9 +146,17 @@ class Caption(Operation):
         self.max_length, self.max_best = self.predictor.max_length, self.config.decode.beam_size
         self.workers, _ = share(self.config.decode.batch_size)
 
+    def plan(self, request):
+        plan, prefixes = super().plan(request), request.prefixes or [""] * len(request.texts)
+        if len(prefixes) != len(plan.items):
+            counts = f"{len(plan.items)} texts and {len(prefixes)} prefixes"
+            raise UserError(f"{counts}: give each text one, '' for any beginning")
+        return plan._replace(items=[*zip(plan.items, map(Prefix, prefixes), strict=True)])
+
     def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
+        texts, prefixes = zip(*items, strict=True) if items else ((), ())
         options = {"numbers": numbers, "done": done, "num_best": count, "rows": rows or None}
-        return self.predictor.translate(self.variables, items, **options)
+        return self.predictor.translate(self.variables, texts, prefixes=prefixes, **options)
 
 
 class Translate(Caption):
@@ -163,23 +171,19 @@ class Translate(Caption):
         _, self._target_language = languages_of(self.config.data)
 
     def plan(self, request):
-        texts, most, count = super().plan(request).items, request.max_tokens, request.count
-        lengths = (self.measure((text, Prefix()), "")[0] - 1 for text in texts)
+        pairs, most, count = super().plan(request).items, request.max_tokens, request.count
+        lengths = (self.measure(pair, "")[0] - 1 for pair in pairs)
         if most and (tokens := sum(lengths)) > most:
             raise UserError(
                 f"texts has {tokens:,} tokens in all, more than {most:,}: send fewer or shorter "
                 "texts at once"
             )
         split = self._segmenter if request.is_file else self._segmenter.lines
-        lines = [split(text, number) for number, text in enumerate(texts, request.first)]
-        prefixes = request.prefixes or [""] * len(texts)
-        if len(prefixes) != len(texts):
-            counts = f"{len(texts)} texts and {len(prefixes)} prefixes"
-            raise UserError(f"{counts}: give each text one, '' for any beginning")
+        lines = [split(text, number) for number, (text, _) in enumerate(pairs, request.first)]
         items = []
-        for number, (line, prefix) in enumerate(zip(lines, prefixes, strict=True), request.first):
+        for number, (line, (_, prefix)) in enumerate(zip(lines, pairs, strict=True), request.first):
             parts = [part for part in line if not isinstance(part, Layout)]
-            dealt = self._segmenter.deal(prefix, parts, self._target_language)
+            dealt = self._segmenter.deal(prefix.text, parts, self._target_language)
             items += [(both, number) for both in zip(parts, dealt, strict=True)]
 
         def join_results(results: Iterable[Any]) -> list[Any]:
@@ -194,11 +198,6 @@ class Translate(Caption):
 
     def measure(self, item, place):
         return len(self.predictor.source_tokenizer.encode([item[0]])[0]) + 1, 0
-
-    def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
-        texts, prefixes = zip(*items, strict=True) if items else ((), ())
-        options = {"numbers": numbers, "done": done, "num_best": count, "rows": rows or None}
-        return self.predictor.translate(self.variables, texts, prefixes=prefixes, **options)
 
 
 class Confidence(Translate):

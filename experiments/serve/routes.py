@@ -13,7 +13,7 @@ from transformer.data.corpora import languages_of
 from transformer.data.pictures.patches import SeenPicture, read_picture
 from transformer.errors import UserError
 from transformer.inference.base import static_length, static_lengths
-from transformer.inference.pictures import PictureClassifier
+from transformer.inference.pictures import Captioner, PictureClassifier
 from transformer.model.build import has_cross_attention, has_heads
 from transformer.operations import Operation, Plan, Program, Request
 from transformer.runs.loaded import LoadedRun
@@ -35,6 +35,7 @@ RESULTS = {  # operation of the server -> key of its results in a response
     "score": "scores",
     "generate": "continuations",
     "classify": "classes",
+    "caption": "captions",
 }
 
 ASKED = "next_tokens", "alternatives", "beam"  # methods of a run
@@ -78,8 +79,8 @@ class Route:
                 if sure:
                     best[-1][0] |= {"confidence": sure.probability, "words": sure.words}
             unread = [{side: over[i, side] for side in SIDES} for i in range(len(best))]
-            if self.name == "generate":
-                return {"continuations": best}
+            if self.name in ("generate", "caption"):
+                return {RESULTS[self.name]: best}
             if self.name == "score":
                 return {"scores": [score for [score] in best], "unread": unread}
             return {RESULTS[self.name]: best, "unread": [sum(n.values()) for n in unread]}
@@ -138,6 +139,22 @@ class PictureRoute(Route):
         return [best[: group[1]] for best in model.rank(variables, padded)[: len(items)]]
 
 
+class CaptionRoute(Route):
+    """A route for captions of images."""
+
+    def _read(self, fields: Fields, count: int) -> tuple[Plan, list[tuple[int, int]]]:
+        names = receive(self.operation.predictor, fields["pictures"])
+        request = Request(names, count, first=0, prefixes=fields.get("prefixes", ()))
+        return self.operation.plan(request), [(self.operation.max_length, 0)] * len(names)
+
+
+def receive(predictor: Captioner, urls: list[str], place: str = "pictures[{}]") -> list[str]:
+    """Returns names of images for a captioner; images are data URLs, never file names."""
+    names = [place.format(i) for i in range(len(urls))]
+    pairs = zip(decode_pictures(urls, names), names, strict=True)
+    return [predictor.source_tokenizer.receive(*pair) for pair in pairs]
+
+
 def see(
     predictor: PictureClassifier, urls: list[str], questions: list[str], place: str = "pictures[{}]"
 ) -> list[SeenPicture]:
@@ -166,6 +183,14 @@ class Ask:
     def plan(self, fields: Fields) -> RequestPlan:
         """Plans a request; the only item is a function that calls the method."""
         arguments = {name: value for name, value in fields.items() if name != "run"}
+        many, predictor = self.name == "next_tokens", self.run.trained.predictor
+        text, picture = ("texts", "pictures") if many else ("text", "picture")
+        if isinstance(predictor, Captioner):
+            urls = arguments.pop(picture, [] if many else "")
+            names = receive(predictor, urls) if many else receive(predictor, [urls], picture)
+            arguments[text] = names if many else names[0]
+        elif picture in fields or text not in fields:
+            raise UserError(f"give {text}, and {picture} to models of pictures alone")
         call = partial(getattr(self.run, self.name), **arguments)
         size = self.run.config.decode.beam_size
         key, more = ("steps", {"beam_size": size}) if self.name == "beam" else (self.name, {})
@@ -206,7 +231,9 @@ class Explain(Ask):
             unread = self.predictor.unread(f"picture\t{text}")
             explain = partial(self.predictor.attention_of, self.variables, item, unread)
         else:
-            if "picture" in fields:
+            if isinstance(self.predictor, Captioner):
+                [text] = receive(self.predictor, [fields.get("picture", "")], "picture")
+            elif "picture" in fields:
                 raise UserError("picture is for models of pictures: leave it out")
             explain = partial(self.run.attention, text, target, tag)
         return RequestPlan([None], [explain], lambda results: results[0])
@@ -221,16 +248,12 @@ class Served:
 
     def __init__(self, name: str, run: LoadedRun):
         self.name, self.run, predictor = name, run, run.trained.predictor
-        sees = isinstance(predictor, PictureClassifier)
-        self._inputs = ["picture"] * sees + ["text"] * (not sees or predictor.tokenizer is not None)
+        sees, captions = (isinstance(predictor, x) for x in (PictureClassifier, Captioner))
+        reads = not captions and (not sees or predictor.tokenizer is not None)
+        self._inputs = ["picture"] * (sees or captions) + ["text"] * reads
         methods = REGISTRY[run.config.task].operations
         operations = [run.operation(each) for each in methods if each in RESULTS]
-        if not operations:
-            raise UserError(
-                f"{run.folder} is a run of config.task={run.config.task}, which is not served: use "
-                f"--mode={methods[0]}"
-            )
-        route = PictureRoute if sees else Route
+        route = PictureRoute if sees else CaptionRoute if captions else Route
         self.routes: dict[str, Any] = {each.name: route(each) for each in operations}
         self._first = next(iter(self.routes.values()))
         self.routes |= {name: Ask(run, name) for name in ASKED if name in methods}

@@ -64,19 +64,34 @@ class Distribution(Tagged):  # requests for the most probable tokens
     temperature: float | None = Field(None, description="divides the logits; by default 1")
 
 
-class NextTokensRequest(Distribution, ScoreRequest):
-    pass
+class NextTokensRequest(Distribution):
+    texts: list[Text] | None = Field(None, max_length=TEXTS)
+    pictures: list[Picture] | None = Field(None, max_length=TEXTS)
+    targets: list[str] | None = Field(
+        None, max_length=TEXTS, description="translations or captions, for models of these"
+    )
 
 
-class AlternativesRequest(Distribution):
-    text: Text
+class Inspected(Tagged):  # requests to look into one answer
+    text: Text | None = None
+    picture: Picture | None = None
+
+
+class AlternativesRequest(Distribution, Inspected):
     target: str = Field(description="translation of the text, whose first tokens are kept")
     position: int = Field(description="index of a token of the target, from 0")
 
 
-class BeamRequest(Tagged):
-    text: Text
+class BeamRequest(Inspected):
     prefix: Text | None = Field(None, description="how the translation begins")
+
+
+class CaptionRequest(Request):
+    pictures: list[Picture] = Field(max_length=TEXTS)
+    num_best: int | None = Field(None, description=BEST)
+    prefixes: list[Text] | None = Field(
+        None, max_length=TEXTS, description="how the caption of each picture begins"
+    )
 
 
 class ClassifyRequest(Request):
@@ -102,6 +117,7 @@ class Error(BaseModel):
 # Operation -> (summary with the response fields, request model).
 API: dict[str, tuple[str, type[Request]]] = {
     "translate": ("Translates texts: translations, unread", TranslateRequest),
+    "caption": ("Describes pictures: captions", CaptionRequest),
     "score": ("Scores texts, or translations of texts: scores, unread", ScoreRequest),
     "attention": ("Returns the weights of all heads over a text: frames, ...", AttentionRequest),
     "next_tokens": ("Probabilities of each token of texts: next_tokens", NextTokensRequest),

@@ -38,6 +38,7 @@ from transformer.model.vision.inputs import PictureText, from_patches, to_patche
 logger = logging.getLogger(__name__)
 
 CLASS_TOKEN = "<class>"
+MAX_SENT = 1024  # images of requests, which outnumber those that wait for an answer
 
 
 class PictureClassifier(ClassPredictor):
@@ -177,6 +178,7 @@ class PictureReader:
     def __init__(self, look: Look, size: int):
         self.look, self.size, self.grid = look, size, look.side // size
         self.held_out: dict[str, UInt8[np.ndarray, "P F"]] = {}
+        self._sent: dict[str, UInt8[np.ndarray, "P F"]] = {}
         self.digest = hashlib.sha256(repr((*look, size)).encode()).hexdigest()[:16]
 
     def know(self, names: Sequence[str], pictures: PictureStore) -> None:
@@ -188,6 +190,17 @@ class PictureReader:
                     "each set into a folder of its own and its table above both"
                 )
 
+    def receive(self, data: bytes, name: str) -> str:
+        """Keeps an image of a request among the newest `MAX_SENT`; returns its name for `encode`.
+
+        Args:
+          data: the content of an image file, which is called `name` in messages.
+        """
+        patches = to_patches(read_picture(data, *self.look, name=name), self.size)
+        key = hashlib.sha256(patches.tobytes()).hexdigest()
+        self._sent = dict([*self._sent.items(), (key, patches)][-MAX_SENT:])
+        return key
+
     def encode(self, lines: Sequence[str]) -> list[UInt8[np.ndarray, "P F"]]:
         """Returns the patches of each image, or zero patches for a blank line."""
         return [self._read(line.strip()) for line in lines]
@@ -195,8 +208,9 @@ class PictureReader:
     def _read(self, name: str) -> UInt8[np.ndarray, "P F"]:
         if not name:
             return np.zeros((0, self.size**2 * self.look.channels), np.uint8)
-        if name in self.held_out:
-            return self.held_out[name]
+        for known in (self._sent, self.held_out):
+            if name in known:
+                return known[name]
         return to_patches(read_picture(Path(name).expanduser(), *self.look), self.size)
 
     def pieces(self, patches: UInt8[np.ndarray, "P F"]) -> list[str]:
