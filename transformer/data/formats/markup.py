@@ -31,7 +31,7 @@ TOKEN = re.compile(  # a comment, a CDATA section, an instruction, a declaration
 SPACE = r"(?:\s|&(?:nbsp|#0*(?:9|10|13|32|160)|#[xX]0*(?:9|[aA]0?|[dD]|20));)*+"
 INNER = re.compile(rf"{SPACE}((?:{SPACE}.)*+)", re.DOTALL)  # without white space at both ends
 BREAK = re.compile(
-    r"<(?:br|w:br|w:cr|w:tab|text:s|text:tab|text:line-break)\b|\\\n"
+    r"<(?:br|w:br|w:cr|w:tab|text:s|text:tab|text:line-break)\b|\\?\s"
 )  # divides words
 BLOCK, INLINE, RUN, CODE, MARK = range(5)
 CDATA = "cdata"
@@ -89,11 +89,13 @@ def values(text: str, tag: Event) -> dict[str, str]:
     return {name: html.unescape(text[start:end].strip("\"'")) for name, (start, end) in places}
 
 
-def events(text: str, is_html: bool = False) -> Iterator[Event]:
+def events(
+    text: str, is_html: bool = False, position: int = 0, stop: int | None = None
+) -> Iterator[Event]:
     """Yields the tags and texts; an empty element also has an end tag, which is empty."""
-    position = 0
+    stop = len(text) if stop is None else stop
     is_xml = not is_html or text.startswith("<?xml")
-    while match := TOKEN.search(text, position):
+    while match := TOKEN.search(text, position, stop):
         start, end = match.span()
         yield Event("text", position, start)
         position = end
@@ -105,11 +107,11 @@ def events(text: str, is_html: bool = False) -> Iterator[Event]:
             if (is_xml and text[end - 2] == "/") or (is_html and name in VOID):
                 yield Event("end", end, end, name)
             elif is_html and name in RAW and not match["close"]:
-                tag = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, end)
-                position = tag.start() if tag else len(text)
+                tag = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, end, stop)
+                position = tag.start() if tag else stop
                 yield Event("text", end, position)
-    yield Event("text", position, len(text))
-    yield Event("end", len(text), len(text))
+    yield Event("text", position, stop)
+    yield Event("end", stop, stop)
 
 
 def blocks(
@@ -228,8 +230,8 @@ def read_html(data: bytes, name: str) -> Document:
     return document(text, page_units(text), encoding, mark)
 
 
-def page_units(text: str) -> list[Unit]:
-    """Returns the units of HTML, which may be a part of a page."""
+def page_units(text: str, start: int = 0, stop: int | None = None) -> list[Unit]:
+    """Returns the units of HTML, which may be a part of a text."""
     result: list[Unit] = []
 
     def role(tag: Event, parent: Element) -> int:
@@ -243,7 +245,7 @@ def page_units(text: str) -> list[Unit]:
                 result.extend(Unit([each]) for each in _attribute(text, *place))
         return HTML.get(tag.name, BLOCK)
 
-    result += units(text, blocks(events(text, is_html=True), role, is_html=True))
+    result += units(text, blocks(events(text, True, start, stop), role, is_html=True))
     return sorted(result, key=lambda unit: unit.segments[0].places)
 
 
