@@ -12,7 +12,7 @@ from transformer.data.files.locate import locate
 from transformer.data.files.rows import text_value
 from transformer.data.files.table import FORMATS, ROWS_ALONE, TableFile, format_of
 from transformer.data.files.text import read_lines
-from transformer.data.formats.document import by_key
+from transformer.data.formats.document import TextDocument, by_key
 from transformer.data.formats.registry import open_document
 from transformer.data.formats.subtitles import aligned
 from transformer.data.pairs import Pair
@@ -73,10 +73,8 @@ class DocumentPairs:
         for path in documents(self.source):
             first = open_document(path)
             other = self.target / path.relative_to(self.source)  # of a file: the target itself
-            second = open_document(other) if other.exists() else None
-            if second is None:
-                more, lacking = [], len(first.units)
-            elif any(unit.times for unit in first.units):
+            second = open_document(other) if other.exists() else TextDocument("", [], str)
+            if any(unit.times for unit in first.units):
                 more, lacking = aligned(first, second)
             else:
                 more = [(a.source, b.source) for a, b in by_key(first, second)]
