@@ -25,10 +25,10 @@ def read_xliff(data: bytes, name: str) -> Document:
     """
     text, encoding, mark = markup.decode_xml(data, name)
 
-    def role(tag: Event, _: Element) -> int:
+    def role(tag: Event, parent: Element) -> int:
         facts = markup.values(text, tag) if tag.name == "mrk" else {}
         is_fixed = facts.get("translate") == "no" or facts.get("mtype") == "protected"
-        return CODE if is_fixed else XLIFF.get(tag.name, CODE)
+        return CODE if is_fixed else XLIFF(tag, parent)
 
     pairs: dict[int, dict[str, Element]] = {}
     for block in markup.blocks(markup.events(text), role):
@@ -95,7 +95,7 @@ def read_tmx(data: bytes, name: str, source_language: str, target_language: str)
     """
     text, encoding, mark = markup.decode_xml(data, name)
     memory: dict[Event, dict[str, Element]] = {}
-    for block in markup.blocks(markup.events(text), lambda tag, _: TMX.get(tag.name, CODE)):
+    for block in markup.blocks(markup.events(text), TMX):
         if block.tag.name == "seg":
             variant, unit = block.path[:2]
             facts = markup.values(text, variant)

@@ -2,7 +2,7 @@
 
 A scanner finds tags and texts, since parsers do not tell where the value of an attribute stands.
 Each element has a role. The texts of an inline element are segments of their own in their block,
-and those of a run join the segment. A code has no text, and a mark is a code inside a segment.
+and those of a run join the segment. A code has no text.
 
 Source: HTML, https://html.spec.whatwg.org
 """
@@ -33,7 +33,7 @@ INNER = re.compile(rf"{SPACE}((?:{SPACE}.)*+)", re.DOTALL)  # without white spac
 BREAK = re.compile(
     r"<(?:br|w:br|w:cr|w:tab|text:s|text:tab|text:line-break)\b|\\?\s"
 )  # divides words
-BLOCK, INLINE, RUN, CODE, MARK = range(5)
+BLOCK, INLINE, RUN, CODE = range(4)
 CDATA = "cdata"
 
 
@@ -67,9 +67,13 @@ class Element:
         return tags
 
 
-def roles(names: Mapping[int, str]) -> dict[str, int]:
-    """Returns the role of each element from the elements of each role."""
-    return {name: role for role, elements in names.items() for name in elements.split()}
+Roles = Callable[[Event, Element], int]  # the role of a start tag in an element
+
+
+def roles(names: Mapping[int, str], default: int = CODE) -> Roles:
+    """Returns the roles of elements by their names, from the names for each role."""
+    table = {name: role for role, elements in names.items() for name in elements.split()}
+    return lambda tag, _: table.get(tag.name, default)
 
 
 def escape(text: str) -> str:
@@ -114,10 +118,8 @@ def events(
     yield Event("end", stop, stop)
 
 
-def blocks(
-    stream: Iterable[Event], role: Callable[[Event, Element], int], is_html: bool = False
-) -> Iterator[Element]:
-    """Yields the blocks when they end; `role` returns the role of a start tag in an element."""
+def blocks(stream: Iterable[Event], role: Roles, is_html: bool = False) -> Iterator[Element]:
+    """Yields the blocks when they end."""
     top: Element | None = Element(Event("start", 0, 0), None, BLOCK, is_html, [])
     for event in stream:
         code = event._replace(kind="code", name="")
@@ -130,7 +132,7 @@ def blocks(
             if kind == BLOCK and is_html:  # divides the text around it; in XML, a footnote does not
                 yield dataclasses.replace(top, parts=[*top.parts])
                 top.parts.clear()
-            top.parts.extend([code] * (kind not in (RUN, MARK)))
+            top.parts.extend([code] * (kind != RUN))
             is_text = kind == BLOCK or (top.is_text and kind in (INLINE, RUN))
             top = Element(event, top, kind, is_text, [] if kind == BLOCK else top.parts)
         else:
@@ -142,7 +144,7 @@ def blocks(
                 top.end = event.start
                 if top.role == BLOCK:
                     yield top
-                elif top.role not in (RUN, MARK):
+                elif top.role != RUN:
                     top.parts.append(code)
                 top = top.parent
 
@@ -210,8 +212,8 @@ def decode_xml(data: bytes, name: str) -> tuple[str, str, bytes]:
     return text, encoding, mark
 
 
-VOID = roles({CODE: "area base br col embed hr img input link meta source track wbr"})
-RAW = roles({CODE: "script style textarea title xmp iframe noembed noframes"})  # have no tags
+VOID = "area base br col embed hr img input link meta source track wbr".split()  # noqa: SIM905
+RAW = "script style textarea title xmp iframe noembed noframes".split()  # noqa: SIM905
 TEXTS = ("alt", "title", "placeholder", "aria-label")  # attributes
 HTML = roles(
     {
@@ -219,8 +221,9 @@ HTML = roles(
         "span strike strong sub sup time tt u",
         CODE: "script style pre code textarea xmp iframe noembed noframes kbd samp var svg math br "
         "img input object audio video canvas embed",
-        MARK: "wbr",
-    }
+        RUN: "wbr",
+    },
+    default=BLOCK,
 )
 
 
@@ -243,7 +246,7 @@ def page_units(text: str, start: int = 0, stop: int | None = None) -> list[Unit]
         for name, place in attributes(text, tag).items():
             if name in TEXTS or (name == "content" and is_description):
                 result.extend(Unit([each]) for each in _attribute(text, *place))
-        return HTML.get(tag.name, BLOCK)
+        return HTML(tag, parent)
 
     result += units(text, blocks(events(text, True, start, stop), role, is_html=True))
     return sorted(result, key=lambda unit: unit.segments[0].places)
