@@ -19,7 +19,7 @@ from transformer.data.cleaning import language_identifier
 from transformer.data.corpora import corpora_of, languages_of
 from transformer.data.formats.lines import DocumentLines
 from transformer.data.formats.markup import read_html
-from transformer.data.formats.registry import FORMATS, read_document
+from transformer.data.formats.registry import COLUMNS, FORMATS, read_document
 from transformer.errors import UserError
 from .routes import Served
 from .schema import CHARACTERS, JSON, TEXTS, LibreTranslateRequest, quote
@@ -124,7 +124,7 @@ def add_routes(app: FastAPI, pairs: Pairs, compute: Callable[..., Awaitable[dict
         (source, target), *_ = pairs
         sides = {"source": source, "target": target}
         language = {side: {"code": code, "name": names[code]} for side, code in sides.items()}
-        formats = [suffix for suffix, kind in FORMATS.items() if not kind.has_columns]
+        formats = [suffix for suffix in FORMATS if suffix not in COLUMNS]
         return JSONResponse(
             {
                 "apiKeys": False,

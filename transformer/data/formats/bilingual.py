@@ -51,7 +51,7 @@ def read_xliff(data: bytes, name: str) -> Document:
         if approved != "yes" and state in UNTRANSLATED:
             unit = unit._replace(target="")
         units.append(unit._replace(is_fuzzy=approved == "no" or (is_fuzzy and approved != "yes")))
-    return markup.document(text, [unit for unit in units if unit.segments], encoding, mark)
+    return markup.document(text, units, encoding, mark)
 
 
 def _unit(
@@ -114,4 +114,4 @@ def read_tmx(data: bytes, name: str, source_language: str, target_language: str)
         languages = {language for variants in memory.values() for language in variants}
         listed = ", ".join(sorted(languages))
         raise UserError(f"{name} has no text in {source_language!r}; its languages are {listed}")
-    return markup.document(text, [unit for unit in units if unit.segments], encoding, mark)
+    return markup.document(text, units, encoding, mark)

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from transformer.data.formats import markup
-from transformer.data.formats.document import Document, Segment, TextDocument, Unit, decode
+from transformer.data.formats.document import Document, Segment, Unit, decode
 from transformer.data.formats.markup import Event
 
 FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*\r?$", re.DOTALL | re.MULTILINE)
@@ -53,12 +53,12 @@ def read_md(data: bytes, name: str) -> Document:
     plain = PREFIX.sub(lambda match: " " * len(match[0]), body)
     lines = [0, *(match.end() for match in re.finditer(r"\r\n?|\n", text)), len(text)]
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    units: list[Sequence[Segment]] = []
+    units: list[Unit] = []
     position, parent = 0, ""
     for token in parser.disable(["autolink", "text_join"]).parse(body):
         first, last = token.map or (0, 0)
         if token.type == "html_block":
-            units += [unit.segments for unit in markup.page_units(text, lines[first], lines[last])]
+            units += markup.page_units(text, lines[first], lines[last])
         elif token.type == "inline" and token.children:
             start = lines[first]
             if parent not in ("th_open", "td_open"):  # a cell begins after the previous one
@@ -68,10 +68,9 @@ def read_md(data: bytes, name: str) -> Document:
             line_break = re.search(r"\n([ \t>]*)", text[start:position])
             prefix = line_break[1] if line_break else ""
             write = functools.partial(_escape, parent=parent, prefix=prefix)
-            units += _segments(plain, tokens, write)
+            units += map(Unit, _segments(plain, tokens, write))
         parent = token.type
-    units = [Unit(segments) for segments in units if segments]
-    return TextDocument(text, units, markup.escape, encoding, mark)
+    return markup.document(text, units, encoding, mark)
 
 
 def _places(

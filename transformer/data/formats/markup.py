@@ -182,15 +182,12 @@ def _escape_cdata(text: str) -> str:
     return text.replace("]]>", "]]]]><![CDATA[>")
 
 
-def units(text: str, elements: Iterable[Element]) -> list[Unit]:
-    """Returns the blocks that have a text, in the order of the file."""
-    filled = [each for element in elements if (each := segments(text, element.parts))]
-    return [Unit(each) for each in sorted(filled, key=lambda each: each[0].places)]
-
-
-def document(text: str, units: list[Unit], encoding: str, mark: bytes) -> TextDocument:
-    """Returns a document whose texts are escaped as HTML or XML."""
-    return TextDocument(text, units, escape, encoding, mark, "xmlcharrefreplace")
+def document(text: str, units: Iterable[Unit], encoding: str, mark: bytes) -> TextDocument:
+    """Returns a document of the units with a text, which are escaped as HTML or XML."""
+    filled = sorted(
+        (unit for unit in units if unit.segments), key=lambda unit: unit.segments[0].places
+    )
+    return TextDocument(text, filled, escape, encoding, mark, "xmlcharrefreplace")
 
 
 def decode_xml(data: bytes, name: str) -> tuple[str, str, bytes]:
@@ -248,8 +245,9 @@ def page_units(text: str, start: int = 0, stop: int | None = None) -> list[Unit]
                 result.extend(Unit([each]) for each in _attribute(text, *place))
         return HTML(tag, parent)
 
-    result += units(text, blocks(events(text, True, start, stop), role, is_html=True))
-    return sorted(result, key=lambda unit: unit.segments[0].places)
+    elements = blocks(events(text, True, start, stop), role, is_html=True)
+    result += [Unit(segments(text, element.parts)) for element in elements]
+    return result
 
 
 def _attribute(text: str, start: int, end: int) -> Iterator[Segment]:

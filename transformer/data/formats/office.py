@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 
 from transformer.data.formats import markup
-from transformer.data.formats.document import Document, TextDocument, Texts
+from transformer.data.formats.document import Document, TextDocument, Texts, Unit
 from transformer.data.formats.markup import BLOCK, INLINE, RUN, Event, Roles
 from transformer.errors import UserError
 
@@ -104,12 +104,11 @@ def _read(
     for member, content in contents.items():
         if "worksheets" not in member or b"inlineStr" in content:
             text, encoding, mark = markup.decode_xml(content, f"{name}: {member}")
-            blocks = (
-                block
+            units = (
+                Unit(markup.segments(text, block.parts))
                 for block in markup.blocks(events(text), role)
                 if all(tag.name != "tracked-changes" for tag in block.path)
             )
-            units = markup.units(text, blocks)
             members[member] = markup.document(text, units, encoding, mark)
     return OfficeDocument(data, members)
 
