@@ -12,8 +12,8 @@ from transformer.data.formats.document import Document, Unit
 from transformer.data.formats.markup import CODE, Element, Event
 from transformer.errors import UserError
 
-XLIFF = markup.roles({markup.BLOCK: "source target", markup.INLINE: "g pc mrk"})
-TMX = markup.roles({markup.BLOCK: "seg", markup.INLINE: "hi"})
+XLIFF = markup.roles(block="source target", inline="g pc mrk")
+TMX = markup.roles(block="seg", inline="hi")
 UNTRANSLATED = ("new", "needs-translation", "initial")  # states of a target
 
 
@@ -25,15 +25,14 @@ def read_xliff(data: bytes, name: str) -> Document:
     """
     text, encoding, mark = markup.decode_xml(data, name)
 
-    def role(tag: Event, parent: Element) -> int:
+    def role(tag: Event, parent: Element) -> str:
         facts = markup.values(text, tag) if tag.name == "mrk" else {}
         is_fixed = facts.get("translate") == "no" or facts.get("mtype") == "protected"
         return CODE if is_fixed else XLIFF(tag, parent)
 
     pairs: dict[int, dict[str, Element]] = {}
     for block in markup.blocks(markup.events(text), role):
-        if block.parent:
-            pairs.setdefault(block.parent.tag.start, {})[block.tag.name] = block
+        pairs.setdefault(block.path[0].start, {})[block.tag.name] = block
     units = []
     for pair in filter(lambda pair: "source" in pair, pairs.values()):
         source, target = pair["source"], pair.get("target")
@@ -96,11 +95,10 @@ def read_tmx(data: bytes, name: str, source_language: str, target_language: str)
     text, encoding, mark = markup.decode_xml(data, name)
     memory: dict[Event, dict[str, Element]] = {}
     for block in markup.blocks(markup.events(text), TMX):
-        if block.tag.name == "seg":
-            variant, unit = block.path[:2]
-            facts = markup.values(text, variant)
-            language = plain_tag(facts.get("xml:lang", facts.get("lang", "")))
-            memory.setdefault(unit, {}).setdefault(language, block)
+        variant, unit = block.path[:2]
+        facts = markup.values(text, variant)
+        language = plain_tag(facts.get("xml:lang", facts.get("lang", "")))
+        memory.setdefault(unit, {}).setdefault(language, block)
     units = []
     for tag, variants in memory.items():
         segments = with_languages(variants)

@@ -11,7 +11,7 @@ import dataclasses
 import html
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 from xml.parsers import expat
 
@@ -33,7 +33,7 @@ INNER = re.compile(rf"{SPACE}((?:{SPACE}.)*+)", re.DOTALL)  # without white spac
 BREAK = re.compile(
     r"<(?:br|w:br|w:cr|w:tab|text:s|text:tab|text:line-break)\b|\\?\s"
 )  # divides words
-BLOCK, INLINE, RUN, CODE = range(4)
+BLOCK, INLINE, RUN, CODE = "block", "inline", "run", "code"  # roles
 CDATA = "cdata"
 
 
@@ -52,8 +52,7 @@ class Element:
 
     tag: Event
     parent: "Element | None"
-    role: int
-    is_text: bool
+    role: str
     parts: list[Event]
     end: int = 0
 
@@ -67,10 +66,10 @@ class Element:
         return tags
 
 
-Roles = Callable[[Event, Element], int]  # the role of a start tag in an element
+Roles = Callable[[Event, Element], str]  # the role of a start tag in an element
 
 
-def roles(names: Mapping[int, str], default: int = CODE) -> Roles:
+def roles(default: str = CODE, **names: str) -> Roles:
     """Returns the roles of elements by their names, from the names for each role."""
     table = {name: role for role, elements in names.items() for name in elements.split()}
     return lambda tag, _: table.get(tag.name, default)
@@ -120,21 +119,21 @@ def events(
 
 def blocks(stream: Iterable[Event], role: Roles, is_html: bool = False) -> Iterator[Element]:
     """Yields the blocks when they end."""
-    top: Element | None = Element(Event("start", 0, 0), None, BLOCK, is_html, [])
+    top: Element | None = Element(Event("start", 0, 0), None, BLOCK if is_html else CODE, [])
     for event in stream:
         code = event._replace(kind="code", name="")
         if not top:
             return
         if event.kind == "text":
-            top.parts.extend([event] * (top.is_text and event.start < event.end))
+            top.parts.extend([event] * (top.role != CODE and event.start < event.end))
         elif event.kind == "start":
             kind = role(event, top)
             if kind == BLOCK and is_html:  # divides the text around it; in XML, a footnote does not
                 yield dataclasses.replace(top, parts=[*top.parts])
                 top.parts.clear()
             top.parts.extend([code] * (kind != RUN))
-            is_text = kind == BLOCK or (top.is_text and kind in (INLINE, RUN))
-            top = Element(event, top, kind, is_text, [] if kind == BLOCK else top.parts)
+            kind = CODE if top.role == CODE and kind != BLOCK else kind
+            top = Element(event, top, kind, [] if kind == BLOCK else top.parts)
         else:
             element = top
             while element and element.tag.name != event.name:
@@ -213,14 +212,12 @@ VOID = "area base br col embed hr img input link meta source track wbr".split() 
 RAW = "script style textarea title xmp iframe noembed noframes".split()  # noqa: SIM905
 TEXTS = ("alt", "title", "placeholder", "aria-label")  # attributes
 HTML = roles(
-    {
-        INLINE: "a abbr acronym b bdi bdo big cite del dfn em font i ins mark q rb rt ruby s small "
-        "span strike strong sub sup time tt u",
-        CODE: "script style pre code textarea xmp iframe noembed noframes kbd samp var svg math br "
-        "img input object audio video canvas embed",
-        RUN: "wbr",
-    },
     default=BLOCK,
+    inline="a abbr acronym b bdi bdo big cite del dfn em font i ins mark q rb rt ruby s small span "
+    "strike strong sub sup time tt u",
+    code="script style pre code textarea xmp iframe noembed noframes kbd samp var svg math br img "
+    "input object audio video canvas embed",
+    run="wbr",
 )
 
 
@@ -234,10 +231,10 @@ def page_units(text: str, start: int = 0, stop: int | None = None) -> list[Unit]
     """Returns the units of HTML, which may be a part of a text."""
     result: list[Unit] = []
 
-    def role(tag: Event, parent: Element) -> int:
+    def role(tag: Event, parent: Element) -> str:
         facts = values(text, tag)
         is_fixed = facts.get("translate") == "no" or "notranslate" in facts.get("class", "").split()
-        if is_fixed or not parent.is_text:
+        if is_fixed or parent.role == CODE:
             return CODE
         is_description = tag.name == "meta" and facts.get("name", "").lower() == "description"
         for name, place in attributes(text, tag).items():

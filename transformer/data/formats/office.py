@@ -11,25 +11,21 @@ from collections.abc import Callable, Iterable, Iterator
 
 from transformer.data.formats import markup
 from transformer.data.formats.document import Document, TextDocument, Texts, Unit
-from transformer.data.formats.markup import BLOCK, INLINE, RUN, Event, Roles
+from transformer.data.formats.markup import Event, Roles
 from transformer.errors import UserError
 
 MAX_BYTES = 300_000_000  # of the XML files
 MAX_RATIO, MIN_BYTES = 100, 10_000_000  # XML of more than these bytes must not be packed better
 WORD = r"word/(document\d*|header\d*|footer\d*|footnotes|endnotes|comments)\.xml"
 OOXML = markup.roles(
-    {
-        BLOCK: "p si is",
-        INLINE: "hyperlink ins moveTo smartTag sdt sdtContent customXml dir bdo",
-        RUN: "r t proofErr lastRenderedPageBreak bookmarkStart bookmarkEnd",
-    }
+    block="p si is",
+    inline="hyperlink ins moveTo smartTag sdt sdtContent customXml dir bdo",
+    run="r t proofErr lastRenderedPageBreak bookmarkStart bookmarkEnd",
 )
 ODF = markup.roles(
-    {
-        BLOCK: "p h",
-        INLINE: "span a meta ruby ruby-base",
-        RUN: "soft-page-break bookmark bookmark-start bookmark-end",
-    }
+    block="p h",
+    inline="span a meta ruby ruby-base",
+    run="soft-page-break bookmark bookmark-start bookmark-end",
 )
 PROPERTIES = re.compile(r"(?s)<((?:\w+:)?(?:rPr|pPr|rPh))\b(?:[^>]*/>|[^>]*>(.*?)</\1\s*>)")
 INVISIBLE = re.compile(r'<(?:\w+:)?(?:lang|noProof)\b[^>]*>|\s\w+:rsid\w*="\w*"')  # of a format
