@@ -15,7 +15,6 @@ from transformer.data.words import TEMPLATES
 
 CODE = regex.compile("|".join(("%%", r"\{\}", *TEMPLATES)))  # strings that a translation must keep
 LETTER = regex.compile(r"\p{L}")
-OUTER = re.compile(r"(\s*)(.*?)(\s*)", re.S)  # a text, and the white space around it
 SPACE = regex.compile(rf"\s+|(?<={UNSPACED.pattern})(?=\w)")  # where a line may end
 SPACE_OR_MARK = regex.compile(rf"{SPACE.pattern}|(?<=[^\w\s])|(?=[^\w\s])")
 SENTENCE_END = re.compile(r"[.!?…。！？:;♪][\"”’'»)\]]*\s*$")
@@ -86,7 +85,8 @@ class DocumentLines:
 
         If a translation lacks a code such as `%s`, the texts between codes are translated alone.
         """
-        before, inner, after = OUTER.fullmatch(text).groups()
+        inner = text.strip()
+        before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
         if not LETTER.search(CODE.sub("", inner)):
             return lambda outputs: text
         number, codes = len(self.lines), CODE.findall(inner)

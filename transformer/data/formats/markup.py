@@ -34,7 +34,7 @@ BREAK = re.compile(
     r"<(?:br|w:br|w:cr|w:tab|text:s|text:tab|text:line-break)\b|\\?\s"
 )  # divides words
 BLOCK, INLINE, RUN, CODE = "block", "inline", "run", "code"  # roles
-CDATA = "cdata"
+CDATA, CDATA_END = "cdata", "]]]]><![CDATA[>"  # `]]>` as text
 
 
 class Event(NamedTuple):
@@ -171,14 +171,10 @@ def segments(
         plain = [text[start:end] for start, end in places]
         plain = "".join(plain if style == CDATA else map(unescape, plain))
         gap = " " if places[0][0] > first else gap
-        write = _escape_cdata if style == CDATA else None
+        write = (lambda new: new.replace("]]>", CDATA_END)) if style == CDATA else None
         result.append(Segment(plain, tuple(places), plain, gap=gap * bool(result), escape=write))
         gap = " " * (places[-1][1] < last)
     return result
-
-
-def _escape_cdata(text: str) -> str:
-    return text.replace("]]>", "]]]]><![CDATA[>")
 
 
 def document(text: str, units: Iterable[Unit], encoding: str, mark: bytes) -> TextDocument:
@@ -250,13 +246,8 @@ def page_units(text: str, start: int = 0, stop: int | None = None) -> list[Unit]
 def _attribute(text: str, start: int, end: int) -> Iterator[Segment]:
     """Yields the text of an attribute, which is written in double quotes when it changes."""
     quote = text[start] in "\"'"
-    for segment in segments(text, [Event("text", start + quote, end - quote)]):
-        ((first, last),) = segment.places
+    write = lambda new: escape(new).replace('"', "&quot;")  # noqa: E731
+    for each in segments(text, [Event("text", start + quote, end - quote)]):
+        ((first, last),) = each.places
         before, after = '"' + text[start + quote : first], text[last : end - quote] + '"'
-        yield segment._replace(
-            places=((start, end),), before=before, after=after, escape=_escape_value
-        )
-
-
-def _escape_value(text: str) -> str:
-    return escape(text).replace('"', "&quot;")
+        yield Segment(each.text, ((start, end),), each.text, before, after, escape=write)
