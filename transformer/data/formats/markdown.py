@@ -49,7 +49,7 @@ def read_md(data: bytes, name: str) -> Document:
     """
     text, encoding, mark = decode(data, name)
     body = FRONT_MATTER.sub(lambda match: re.sub(r"\S", " ", match[0]), text)
-    body = body.replace(r"\|", "\\" + BAR)
+    body = body.replace(r"\|", "\\" + BAR).replace("\0", "\ufffd")  # as the parser does
     plain = PREFIX.sub(lambda match: " " * len(match[0]), body)
     lines = [0, *(match.end() for match in re.finditer(r"\r\n?|\n", text)), len(text)]
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -86,7 +86,7 @@ def _places(
             yield token.type, match
 
 
-def _escape(text: str, parent: str, prefix: str, ends: Sequence[object] = (None, None)) -> str:
+def _escape(text: str, parent: str, prefix: str, ends: Sequence[object]) -> str:
     """Returns a text as characters of Markdown; `prefix` begins its other lines in the file.
 
     A letter at one of `ends` becomes a reference: `**` is no end of bold text in **`a`**b.
