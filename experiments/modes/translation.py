@@ -30,16 +30,16 @@ EXAMPLES = 5  # number of translations shown after training; the first has heat 
 def open_document(run: Run, options: Options, path: Path) -> DocumentLines | None:
     """Returns the lines of a document, or None for a text file with one sentence per line."""
     suffix = path.suffix.lower()
-    if suffix not in registry.FORMATS or (
-        registry.FORMATS[suffix].has_columns and options.column is None
-    ):
+    is_table = suffix in registry.COLUMNS and options.column is None
+    if suffix not in registry.FORMATS or is_table:
         return None
     columns = options.prefix_column or options.confidence or options.sort
     if options.output is None or columns or run.config.decode.num_best > 1:
         rule = "needs --output, and no flag of columns nor config.decode.num_best above 1"
         raise UserError(f"--input={path} is a document: it {rule}")
     languages = languages_of(run.config.data)
-    document = registry.open_document(path, options.column, languages)
+    data, name = path.read_bytes(), str(path)
+    document = registry.read_document(data, name, options.column, languages)
     lines = DocumentLines(document, options.retranslate)
     if lines.left_out:
         more = "--retranslate translates them, too"

@@ -19,7 +19,7 @@ from starlette.datastructures import UploadFile
 from transformer.data.cleaning import language_identifier
 from transformer.data.corpora import corpora_of, languages_of
 from transformer.data.formats.lines import DocumentLines
-from transformer.data.formats.registry import FORMATS, read_document
+from transformer.data.formats.registry import COLUMNS, FORMATS, read_document
 from transformer.errors import UserError
 from .routes import Served
 from .schema import CHARACTERS, JSON, TEXTS, LibreTranslateRequest, quote
@@ -39,7 +39,7 @@ SETTINGS = {
     "filesTranslation": True,
     "keyRequired": False,
     "suggestions": False,
-    "supportedFilesFormat": [end for end, kind in FORMATS.items() if not kind.has_columns],
+    "supportedFilesFormat": [end for end in FORMATS if end not in COLUMNS],
 }
 
 Pairs = Mapping[tuple[str, str], tuple[Served, str | None]]  # languages -> run, source tag

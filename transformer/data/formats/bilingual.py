@@ -6,13 +6,14 @@ https://www.gala-global.org/tmx-14b
 
 import re
 
+from transformer.data.files.tmx import plain_tag, with_languages
 from transformer.data.formats import markup
 from transformer.data.formats.document import Document, Unit
 from transformer.data.formats.markup import CODE, Element, Event
 from transformer.errors import UserError
 
-XLIFF = markup.roles({markup.BLOCK: "source target", markup.INLINE: "g pc mrk"})
-TMX = markup.roles({markup.BLOCK: "seg", markup.INLINE: "hi"})
+XLIFF = markup.roles(block="source target", inline="g pc mrk")
+TMX = markup.roles(block="seg", inline="hi")
 UNTRANSLATED = ("new", "needs-translation", "initial")  # states of a target
 
 
@@ -24,15 +25,14 @@ def read_xliff(data: bytes, name: str) -> Document:
     """
     text, encoding, mark = markup.decode_xml(data, name)
 
-    def role(tag: Event, _: Element) -> int:
+    def role(tag: Event, parent: Element) -> str:
         facts = markup.values(text, tag) if tag.name == "mrk" else {}
         is_fixed = facts.get("translate") == "no" or facts.get("mtype") == "protected"
-        return CODE if is_fixed else XLIFF.get(tag.name, CODE)
+        return CODE if is_fixed else XLIFF(tag, parent)
 
     pairs: dict[int, dict[str, Element]] = {}
     for block in markup.blocks(markup.events(text), role):
-        if block.parent:
-            pairs.setdefault(block.parent.tag.start, {})[block.tag.name] = block
+        pairs.setdefault(block.path[0].start, {})[block.tag.name] = block
     units = []
     for pair in filter(lambda pair: "source" in pair, pairs.values()):
         source, target = pair["source"], pair.get("target")
@@ -40,9 +40,8 @@ def read_xliff(data: bytes, name: str) -> Document:
         switches = [facts["translate"] for _, facts in path if "translate" in facts]
         if switches[:1] == ["no"] or {"alt-trans", "matches"} & {tag for tag, _ in path}:
             continue
-        prefix = text[source.tag.start : source.tag.end].partition("source")[0]
-        tags = f"{_indent(text, source)}{prefix}target>", f"</{prefix[1:]}target>"
-        unit = _unit(text, source, target, text.index(">", source.end) + 1, tags)
+        opening = text[source.tag.start : source.tag.end].partition("source")[0] + "target>"
+        unit = _unit(text, source, target, source, opening)
         facts = path[0][1] | (markup.values(text, target.tag) if target else {})
         state, approved = facts.get("state", ""), facts.get("approved")
         is_fuzzy = state.startswith("needs-") or facts.get("state-qualifier") == "fuzzy-match"
@@ -51,40 +50,39 @@ def read_xliff(data: bytes, name: str) -> Document:
         if approved != "yes" and state in UNTRANSLATED:
             unit = unit._replace(target="")
         units.append(unit._replace(is_fuzzy=approved == "no" or (is_fuzzy and approved != "yes")))
-    return markup.document(text, [unit for unit in units if unit.segments], encoding, mark)
-
-
-def _indent(text: str, element: Element) -> str:
-    """Returns the white space before an element."""
-    return text[text.rindex(">", 0, element.tag.start) + 1 : element.tag.start]
+    return markup.document(text, units, encoding, mark)
 
 
 def _unit(
-    text: str, source: Element, target: Element | None, at: int, tags: tuple[str, str]
+    text: str, source: Element, target: Element | None, sibling: Element, opening: str
 ) -> Unit:
     """Returns a unit that writes the source's inline tags and new texts into the target.
 
-    A missing target is inserted at the offset `at`, between `tags`.
+    A missing target is inserted after `sibling`, in the tags `opening`.
     """
-    place, (opening, closing), translation = (at, at), tags, []
-    if target is not None:
-        place, opening, closing = (target.tag.end, target.end), "", ""
-        translation = markup.segments(text, target.parts)
-        tag = text[target.tag.start : target.tag.end]
-        if tag.endswith("/>"):
-            place = target.tag.start, target.tag.end
-            opening, closing = tag[:-2].rstrip() + ">", re.sub(r"<([^\s/>]+).*", r"</\1>", tag)
-    segments, last, first = [], source.tag.end, place
+    if target:
+        opening = text[target.tag.start : target.tag.end]
+        end = target.end if opening.endswith("/>") else text.index(">", target.end) + 1
+        place = target.tag.start, end
+    else:
+        start, end = sibling.tag.start, text.index(">", sibling.end) + 1
+        opening = text[text.rindex(">", 0, start) + 1 : start] + opening  # with its white space
+        place = end, end
+    closing = "".join(f"</{tag}>" for tag in reversed(re.findall(r"<([^\s/>]+)", opening)))
+    translation = markup.segments(text, target.parts if target else [])
+    segments, last = [], source.tag.end
     for segment in markup.segments(text, source.parts):
         before = text[last : segment.places[0][0]]
         last = segment.places[-1][1]
         segments.append(segment._replace(places=(place,), current=None, before=before))
-        place = place[1], place[1]
+        place = end, end
     if segments:
-        segments[0] = segments[0]._replace(before=opening + segments[0].before)
+        before = re.sub(r"\s*/>$", ">", opening) + segments[0].before
+        segments[0] = segments[0]._replace(before=before)
         segments[-1] = segments[-1]._replace(after=text[last : source.end] + closing)
-    if len(segments) == 1 and [each.places for each in translation] == [(first,)]:
-        segments[0] = segments[0]._replace(current=translation[0].text)
+    if target and len(segments) == 1 and len(translation) == 1:
+        is_whole = translation[0].places == ((target.tag.end, target.end),)
+        segments[0] = segments[0]._replace(current=translation[0].text if is_whole else None)
     return Unit(segments, Unit(translation).source)
 
 
@@ -95,34 +93,23 @@ def read_tmx(data: bytes, name: str, source_language: str, target_language: str)
     a unit has no segment in `en`; case is ignored.
     """
     text, encoding, mark = markup.decode_xml(data, name)
-    memory: dict[int, tuple[Event, dict[str, Element]]] = {}
-    for block in markup.blocks(markup.events(text), lambda tag, _: TMX.get(tag.name, CODE)):
-        if block.tag.name == "seg":
-            variant, unit = block.path[:2]
-            facts = markup.values(text, variant)
-            language = facts.get("xml:lang", facts.get("lang", ""))
-            memory.setdefault(unit.start, (unit, {}))[1].setdefault(_plain(language), block)
+    memory: dict[Event, dict[str, Element]] = {}
+    for block in markup.blocks(markup.events(text), TMX):
+        variant, unit = block.path[:2]
+        facts = markup.values(text, variant)
+        language = plain_tag(facts.get("xml:lang", facts.get("lang", "")))
+        memory.setdefault(unit, {}).setdefault(language, block)
     units = []
-    for tag, variants in memory.values():
-        if source := _variant(variants, source_language):
-            at = text.index(">", text.index("</", text.index(">", source.end))) + 1  # of </tuv>
+    for tag, variants in memory.items():
+        segments = with_languages(variants)
+        if source := segments.get(plain_tag(source_language)):
             assert source.parent
-            opening = f'{_indent(text, source.parent)}<tuv xml:lang="{target_language}"><seg>'
-            target = _variant(variants, target_language)
-            unit = _unit(text, source, target, at, (opening, "</seg></tuv>"))
+            opening = f'<tuv xml:lang="{target_language}"><seg>'
+            target = segments.get(plain_tag(target_language))
+            unit = _unit(text, source, target, source.parent, opening)
             units.append(unit._replace(key=markup.values(text, tag).get("tuid", "")))
-    languages = {language for _, variants in memory.values() for language in variants}
     if memory and not units:
+        languages = {language for variants in memory.values() for language in variants}
         listed = ", ".join(sorted(languages))
         raise UserError(f"{name} has no text in {source_language!r}; its languages are {listed}")
-    return markup.document(text, [unit for unit in units if unit.segments], encoding, mark)
-
-
-def _plain(language: str) -> str:
-    return language.lower().replace("_", "-")
-
-
-def _variant(variants: dict[str, Element], language: str) -> Element | None:
-    """Returns the segment in a language, or in a region of it."""
-    regional = {each.partition("-")[0]: element for each, element in variants.items()}
-    return (regional | variants).get(_plain(language))
+    return markup.document(text, units, encoding, mark)

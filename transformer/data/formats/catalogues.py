@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from transformer.data.formats.document import Document, Segment, TextDocument, Unit, damaged, decode
+from transformer.data.formats.document import Segment, TextDocument, Unit, damaged, decode
 from transformer.errors import UserError
 
 STRING = r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*'
@@ -58,13 +58,6 @@ def read_po(data: bytes, name: str) -> TextDocument:
 def _unquote(strings: str | None) -> str:
     text = "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', strings or ""))
     return re.sub(r"\\(.)", lambda match: ESCAPES.get(match[1], match[1]), text)
-
-
-def pairs(document: Document) -> Iterator[tuple[str, str]]:
-    """Yields (source, translation) of each unit that has a translation which is not fuzzy."""
-    for unit in document.units:
-        if unit.target.strip() and not unit.is_fuzzy:
-            yield unit.source, unit.target
 
 
 def read_json(data: bytes, name: str) -> TextDocument:

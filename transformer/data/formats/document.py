@@ -6,6 +6,7 @@ keeps its bytes, so a format never writes a file; it only says where each text s
 
 import abc
 import codecs
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -88,27 +89,23 @@ class Document(abc.ABC):
         """
 
 
+@dataclasses.dataclass
 class TextDocument(Document):
     """A document that is one text.
 
-    Args:
+    Attributes:
       text: the content, with line ends as in the file.
       escape: writes a text as characters of the format.
       encoding: the encoding of the file; `mark` is its byte order mark.
       errors: how to write a character that the encoding lacks, as in `str.encode`.
     """
 
-    def __init__(
-        self,
-        text: str,
-        units: Sequence[Unit],
-        escape: Callable[[str], str],
-        encoding: str = "utf-8",
-        mark: bytes = b"",
-        errors: str = "strict",
-    ):
-        self.text, self.units, self._escape = text, units, escape
-        self._encoding, self._mark, self._errors = encoding, mark, errors
+    text: str
+    units: Sequence[Unit]
+    escape: Callable[[str], str]
+    encoding: str = "utf-8"
+    mark: bytes = b""
+    errors: str = "strict"
 
     def write(self, texts: Texts) -> bytes:
         changes: list[tuple[int, int, str]] = []
@@ -116,7 +113,7 @@ class TextDocument(Document):
         for segment, new in zip(segments, texts, strict=True):
             if new is not None and new != segment.current:
                 (start, end), *others = segment.places
-                raw = (segment.escape or self._escape)(new)
+                raw = (segment.escape or self.escape)(new)
                 changes.append((start, end, segment.before + raw + segment.after))
                 changes += [(*place, "") for place in others]
         pieces, last = [], 0
@@ -125,11 +122,11 @@ class TextDocument(Document):
             last = end
         text = "".join(pieces) + self.text[last:]
         try:
-            return self._mark + text.encode(self._encoding, self._errors)
+            return self.mark + text.encode(self.encoding, self.errors)
         except UnicodeEncodeError as error:
             lacking = text[error.start]
             raise UserError(
-                f"the encoding {self._encoding} of the document has no {lacking!r}, which a "
+                f"the encoding {self.encoding} of the document has no {lacking!r}, which a "
                 "translation has: convert the document to UTF-8 first"
             ) from None
 

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import regex
 
 from transformer.data.characters import UNSPACED
-from transformer.data.formats.document import Document, Segment, Unit
+from transformer.data.formats.document import Document, Unit
 from transformer.data.words import TEMPLATES
 
 CODE = regex.compile("|".join(("%%", r"\{\}", *TEMPLATES)))  # strings that a translation must keep
 LETTER = regex.compile(r"\p{L}")
-OUTER = re.compile(r"\A(\s*)(.*?)(\s*)\Z", re.S)  # a text, and the white space around it
 SPACE = regex.compile(rf"\s+|(?<={UNSPACED.pattern})(?=\w)")  # where a line may end
 SPACE_OR_MARK = regex.compile(rf"{SPACE.pattern}|(?<=[^\w\s])|(?=[^\w\s])")
 SENTENCE_END = re.compile(r"[.!?…。！？:;♪][\"”’'»)\]]*\s*$")
@@ -23,7 +22,6 @@ SPEAKER = re.compile(r"\s*[-–—]")  # before what a speaker says, if a subtit
 LONGEST_PAUSE = 1.0  # seconds between two subtitles of one sentence
 MAX_CUES = 4  # maximum number of subtitles that are translated together
 Outputs = Sequence[str]  # the translation of each line
-Numbered = tuple[Unit, list[tuple[int, Segment]]]  # a unit, and the indices of its segments
 
 
 class DocumentLines:
@@ -45,40 +43,33 @@ class DocumentLines:
         self.lines: list[str] = []
         self.left_out = self.divided = 0
         self._document = document
-        self._writers: list[tuple[list[int], Callable[[Outputs], list[str]]]] = []
-        numbers = itertools.count()
-        units = [(unit, [(next(numbers), s) for s in unit.segments]) for unit in document.units]
-        self._count = next(numbers)
-        for group in _sentences(units):
-            (unit, segments), *_ = group
+        self._writers: list[Callable[[Outputs], Sequence[str | None]]] = []
+        for group in _sentences(document.units):
+            unit, count = group[0], len(group[0].segments)
             if unit.target and not retranslates:
                 self.left_out += 1
-            elif len(segments) > 1 or (unit.times and not SPEAKER.match(unit.source)):
-                self.divided += len(segments) > 1
-                self._add_joined([segments for _, segments in group], has_rows=bool(unit.times))
+                self._writers.append(lambda _, count=count: [None] * count)
+            elif count > 1 or (unit.times and not SPEAKER.match(unit.source)):
+                self.divided += count > 1
+                self._add_joined(group, has_rows=bool(unit.times))
             else:
-                self._add_rows(*segments[0], has_rows=bool(unit.times) or document.has_rows)
+                has_rows = bool(unit.times) or document.has_rows
+                self._add_rows(unit.source.split("\n") if has_rows else [unit.source])
 
     def write(self, outputs: Outputs) -> bytes:
         """Returns the document with the translation of each line."""
-        texts: list[str | None] = [None] * self._count
-        for numbers, write in self._writers:
-            for number, text in zip(numbers, write(outputs), strict=True):
-                texts[number] = text
-        return self._document.write(texts)
+        return self._document.write([text for write in self._writers for text in write(outputs)])
 
-    def _add_rows(self, number: int, segment: Segment, has_rows: bool) -> None:
-        rows = segment.text.split("\n") if has_rows else [segment.text]
+    def _add_rows(self, rows: Sequence[str]) -> None:
         writers = [self._read(row) for row in rows]
-        self._writers.append(([number], lambda x: ["\n".join(write(x) for write in writers)]))
+        self._writers.append(lambda outputs: ["\n".join(write(outputs) for write in writers)])
 
-    def _add_joined(self, units: Sequence[Sequence[tuple[int, Segment]]], has_rows: bool) -> None:
+    def _add_joined(self, units: Sequence[Unit], has_rows: bool) -> None:
         """Adds units as one line; if they have rows, each place gets as many as before."""
-        numbers, texts, gaps = [], [], []
-        for segments in units:
-            gaps += [" ", *(segment.gap for _, segment in segments[1:])]
-            numbers += [number for number, _ in segments]
-            texts += [segment.text for _, segment in segments]
+        texts, gaps = [], []
+        for unit in units:
+            gaps += [" ", *(segment.gap for segment in unit.segments[1:])]
+            texts += [segment.text for segment in unit.segments]
         write_all = self._read("".join(itertools.chain(*zip(gaps, texts, strict=True)))[1:])
 
         def write(outputs: Outputs) -> list[str]:
@@ -87,14 +78,15 @@ class DocumentLines:
             pairs = zip(pieces, rows, strict=True)
             return [piece if n == 1 else "\n".join(divide(piece, [1] * n)) for piece, n in pairs]
 
-        self._writers.append((numbers, write))
+        self._writers.append(write)
 
     def _read(self, text: str) -> Callable[[Outputs], str]:
         """Adds a line; returns a function that writes its translation, in the same white space.
 
         If a translation lacks a code such as `%s`, the texts between codes are translated alone.
         """
-        [(before, inner, after)] = OUTER.findall(text)
+        inner = text.strip()
+        before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
         if not LETTER.search(CODE.sub("", inner)):
             return lambda outputs: text
         number, codes = len(self.lines), CODE.findall(inner)
@@ -131,14 +123,14 @@ def divide(text: str, sizes: Sequence[int], gaps: Sequence[bool] = ()) -> list[s
     return [part.rstrip() if gap else part for part, gap in zip(parts, has_gap[1:], strict=True)]
 
 
-def _sentences(units: Iterable[Numbered]) -> Iterator[list[Numbered]]:
+def _sentences(units: Iterable[Unit]) -> Iterator[list[Unit]]:
     """Yields each unit alone, but the subtitles of one sentence together."""
-    group: list[Numbered] = []
-    for each in units:
-        if group and not (len(group) < MAX_CUES and _goes_on(group[-1][0], each[0])):
+    group: list[Unit] = []
+    for unit in units:
+        if group and not (len(group) < MAX_CUES and _goes_on(group[-1], unit)):
             yield group
             group = []
-        group.append(each)
+        group.append(unit)
     if group:
         yield group
 

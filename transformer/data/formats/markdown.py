@@ -1,7 +1,7 @@
 """Markdown with the tables and the strikethrough of GitHub.
 
-The parser tells the lines of a text, but not where its inline codes stand, so each inline rule is
-wrapped and records the range of a code in `env`.
+The parser tells the inline tokens of a block, but not where they stand, so a pattern for each token
+follows them through the file.
 
 Source: CommonMark 0.31, https://spec.commonmark.org
 """
@@ -9,20 +9,34 @@ Source: CommonMark 0.31, https://spec.commonmark.org
 import functools
 import html
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from markdown_it import MarkdownIt
-from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
 
 from transformer.data.formats import markup
-from transformer.data.formats.document import Document, Segment, TextDocument, Unit, decode
+from transformer.data.formats.document import Document, Segment, Unit, decode
 from transformer.data.formats.markup import Event
 
 FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*\r?$", re.DOTALL | re.MULTILINE)
-LINE = re.compile(r"([^\r\n]*)(?:\r\n?|\n|\Z)")
-ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])|(&(?:#\w{1,7}|\w{2,32});)|[ \t]*\n[ \t]*")
-FIXED = re.compile(r"\[(?:\^[^\]\s]+\]:?|[ xX]\](?=\s))")  # the mark of a footnote, or a tick box
+PREFIX = re.compile(r"(?m)^[ \t]*>[ \t>]*")  # of a line in a quotation
+BAR = "\ufdd0"  # stands for an escaped bar, from which the parser would remove the backslash
+LINK_END = r"""(?P<end>\](?:\((?:\\.|\s"[^"]*"|[^()\\]|\([^()]*\))*+\)|\[[^\[\]]*\])?)"""
+TEXTS = ("text", "text_special", "softbreak")
+PATTERNS = {  # of inline tokens; other tokens have their characters
+    "code_inline": r"(`+)(?!`).+?(?<!`)\1(?!`)",
+    "softbreak": r"\s+",
+    "hardbreak": r"\\?\s+",
+    "link_open": r"\[",
+    "link_close": LINK_END,
+    "image": rf"!\[CONTENT{LINK_END}",
+}
+FIXED = re.compile(  # the mark of a footnote, a tick box or an address
+    r"(?<!\\)(?:\[(?:\^[^\]\s]+\]:?|[ xX]\](?=\s))|<(?:\w[\w+.-]+:|[^\s<>]+@)[^\s<>]*>)"
+)
+ESCAPE = re.compile(rf"\\([!-/:-@\[-`{{-~{BAR}])|(&(?:#\w{{1,7}}|\w{{2,32}});)|[ \t]*\r?\n[ \t]*")
 SPECIAL = re.compile(r"[\\`*\[\]<~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)")
+OPENED, CLOSED = re.compile(r"(?<=[*_~])(?=[\W_])"), re.compile(r"(?<=[\W_])(?=[*_~])")
 START = re.compile(  # of a list, a heading, a quotation or an underline
     r"^[ \t]*(?:\d{1,9}(?=[.)](?!\S))|(?=(?:#{1,6}|[-+])(?!\S)|>|=+\s*$|-+\s*$))", re.MULTILINE
 )
@@ -34,63 +48,45 @@ def read_md(data: bytes, name: str) -> Document:
     Code, link targets, HTML tags and the front matter are not texts.
     """
     text, encoding, mark = decode(data, name)
-    body = FRONT_MATTER.sub(lambda match: "\n" * match[0].count("\n"), text)
-    lines = [(match.start(), match[1]) for match in LINE.finditer(text)] + [(len(text), "")]
-    parser, env, cursors, parent = _parser(), {}, {}, ""
+    body = FRONT_MATTER.sub(lambda match: re.sub(r"\S", " ", match[0]), text)
+    body = body.replace(r"\|", "\\" + BAR).replace("\0", "\ufffd")  # as the parser does
+    plain = PREFIX.sub(lambda match: " " * len(match[0]), body)
+    lines = [0, *(match.end() for match in re.finditer(r"\r\n?|\n", text)), len(text)]
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     units: list[Unit] = []
-    for token in parser.parse(body, env):
+    position, parent = 0, ""
+    for token in parser.disable(["autolink", "text_join"]).parse(body):
         first, last = token.map or (0, 0)
         if token.type == "html_block":
-            place = range(lines[first][0], lines[last][0])
-            for unit in markup.page_units(text[place.start : place.stop]):
-                units.append(_unit(unit.segments, place, markup.escape))
-        elif token.type == "inline" and token.content:
-            offsets = _offsets(token.content, first, lines, cursors)
-            second = token.content.find("\n") + 1  # its line may begin with a prefix such as "> "
-            prefix = text[lines[first + 1][0] : offsets[second]] if second else ""
+            units += markup.page_units(text, lines[first], lines[last])
+        elif token.type == "inline" and token.children:
+            start = lines[first]
+            if parent not in ("th_open", "td_open"):  # a cell begins after the previous one
+                start = plain.rfind(token.content.partition("\n")[0], start, lines[first + 1])
+            tokens = [*_places(plain, token.children, max(position, start), lines[last])]
+            start, position = tokens[0][1].start(), tokens[-1][1].end()
+            line_break = re.search(r"\n([ \t>]*)", text[start:position])
+            prefix = line_break[1] if line_break else ""
             write = functools.partial(_escape, parent=parent, prefix=prefix)
-            for segments in _segments(token.content, parser, env, write):
-                units.append(_unit(segments, offsets, write))
+            units += map(Unit, _segments(plain, tokens, write))
         parent = token.type
-    units = [unit for unit in units if unit.segments]
-    return TextDocument(text, units, markup.escape, encoding, mark)
+    return markup.document(text, units, encoding, mark)
 
 
-def _unit(segments: Sequence[Segment], offsets: Sequence[int], write: Callable[[str], str]) -> Unit:
-    """Returns a unit with places in the file, from the offsets of a block's characters."""
-    places = [
-        tuple((offsets[start], offsets[end - 1] + 1) for start, end in segment.places)
-        for segment in segments
-    ]
-    pairs = zip(segments, places, strict=True)
-    return Unit([each._replace(places=new, escape=each.escape or write) for each, new in pairs])
+def _places(
+    text: str, tokens: Sequence[Token], position: int, stop: int
+) -> Iterator[tuple[str, re.Match[str]]]:
+    """Yields the types of the inline tokens of a block, and where they stand in the file."""
+    for token in tokens:
+        content = re.escape(token.markup or token.content).replace("\\\n", r"\s+")
+        pattern = PATTERNS.get(token.type, "CONTENT").replace("CONTENT", content)
+        match = re.compile(pattern, re.DOTALL).search(text, position, stop)
+        if match and match[0]:  # of `**`, the parser makes an empty token, too
+            position = match.end()
+            yield token.type, match
 
 
-def _offsets(
-    content: str, first: int, lines: list[tuple[int, str]], cursors: dict[int, int]
-) -> list[int]:
-    """Returns the offset in the file of each character of a block that begins in a line.
-
-    The parser removes white space, and backslashes before the bars in a table. `cursors` are the
-    ends of the cells in each line.
-    """
-    offsets = []
-    for number, line in enumerate(content.split("\n"), first):
-        start, raw = lines[number]
-        words = re.escape(line.strip()).replace(r"\|", r"\\?\|")
-        match = re.compile(words).search(raw, cursors.get(number, 0))
-        position = match.start() if match else 0
-        offsets += [start + position] * (len(line) - len(line.lstrip()))
-        for character in line.lstrip():
-            position += raw[position : position + 1] != character
-            offsets.append(start + position)
-            position += 1
-        offsets.append(start + len(raw))  # of the line break
-        cursors[number] = position
-    return offsets
-
-
-def _escape(text: str, parent: str, prefix: str, ends: Sequence[bool] = (False, False)) -> str:
+def _escape(text: str, parent: str, prefix: str, ends: Sequence[object]) -> str:
     """Returns a text as characters of Markdown; `prefix` begins its other lines in the file.
 
     A letter at one of `ends` becomes a reference: `**` is no end of bold text in **`a`**b.
@@ -107,72 +103,42 @@ def _escape(text: str, parent: str, prefix: str, ends: Sequence[bool] = (False, 
 
 def _plain(raw: str) -> str:
     """Returns the text of characters of Markdown."""
-    return ESCAPE.sub(lambda match: match[1] or html.unescape(match[2] or "\n"), raw)
+    text = ESCAPE.sub(lambda match: match[1] or html.unescape(match[2] or "\n"), raw)
+    return text.replace(BAR, "|")
 
 
 def _segments(
-    content: str, parser: MarkdownIt, env: dict, write: Callable[..., str]
+    text: str, tokens: Sequence[tuple[str, re.Match[str]]], write: Callable[..., str]
 ) -> list[list[Segment]]:
     """Returns the segments of a block, and those of each image's description."""
-    codes, labels, images = env["codes"], env["labels"], env["images"] = [], [], []
-    parser.inline.parse(content, parser, env, [])
-    codes += [(*match.span(), None) for match in FIXED.finditer(content)]
-    position, parts = 0, []
-    for start, end, delimiter in sorted(codes, key=lambda code: code[:2]):
-        is_code = delimiter is None or not delimiter.content  # a lone asterisk is text
-        if is_code and start >= position:
-            parts += Event("text", position, start), Event("code", start, end)
-            position = end
-    parts = [*parts, Event("text", position, len(content))]
-    segments = markup.segments(content, [p for p in parts if p.start < p.end], _plain)
-    for i, each in enumerate(segments):  # a punctuation mark at emphasis may become a letter
-        start, end = each.places[0]
-        sides = f" {content}"[start : start + 2], f"{content} "[end - 1 : end + 1][::-1]
-        ends = [side[0] in "*_~" and not side[1].isalnum() for side in sides]
-        segments[i] = each._replace(escape=functools.partial(write, ends=ends))
-    for start, end, last in labels:  # a reference needs its label: [new text][label]
-        indices = [i for i, each in enumerate(segments) if start <= each.places[0][0] < end]
-        for i in indices[-1:]:
-            ((first, stop),) = segments[i].places
-            after = f"{content[stop:end]}][{content[start:end]}]"
-            segments[i] = segments[i]._replace(places=((first, last),), after=after)
-    texts = [[Event("text", start, end)] for start, end in images]
-    return [segments, *(markup.segments(content, parts, _plain) for parts in texts)]
-
-
-def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    parser.disable(["inline", "fragments_join"])  # joined texts would hide lone asterisks
-    rules = parser.inline.ruler.getRules("")
-    for name, rule in zip(parser.get_active_rules()["inline"], rules, strict=True):
-        parser.inline.ruler.at(name, functools.partial(_record, name, rule))
-    return parser
-
-
-def _record(
-    name: str, rule: Callable[[StateInline, bool], bool], state: StateInline, silent: bool
-) -> bool:
-    """Runs an inline rule, and records the range of the code that it finds."""
-    start, before, codes = state.pos, len(state.tokens), state.env["codes"]
-    count = len(codes)
-    if silent or not rule(state, False):
-        return silent and rule(state, True)
-    tokens, end = state.tokens[before:], state.pos
-    if name in ("link", "image"):
-        text = start + 1 + (name == "image")
-        label_end = state.md.helpers.parseLinkLabel(state, text - 1, name == "link")
-        is_label = state.src[label_end:end] in ("]", "][]")
-        if name == "link":
-            codes += (start, text, None), (label_end, end, None)
-            state.env["labels"] += [(text, label_end, end)] * is_label
-        else:
-            codes[count:] = [(start, end, None)]  # without the codes in the description
-            state.env["images"] += [(text, label_end)] * (not is_label)
-    elif name in ("emphasis", "strikethrough"):
-        while end > start:
-            token = tokens.pop()
-            codes.append((end - len(token.content), end, token))
-            end -= len(token.content)
-    elif tokens and tokens[-1].type not in ("text", "text_special", "softbreak"):
-        codes.append((start, end, None))
-    return True
+    start, end = tokens[0][1].start(), tokens[-1][1].end()
+    codes = [match.span() for match in FIXED.finditer(text, start, end)]
+    codes += [match.span() for name, match in tokens if name not in TEXTS]
+    parts, labels, descriptions, opening = [], [], [], 0
+    for first, last in sorted(codes):
+        if first >= start:
+            parts += Event("text", start, first), Event("code", first, last)
+            start = last
+    for name, match in tokens:
+        if name == "link_open":
+            opening = match.end()
+        elif name == "link_close" and match["end"] in ("]", "][]"):
+            labels.append((opening, *match.span()))
+        elif name == "image" and match["end"] not in ("]", "][]"):
+            descriptions.append([Event("text", match.start() + 2, match.start("end"))])
+    blocks = [
+        markup.segments(text, [part for part in each if part.start < part.end], _plain)
+        for each in ([*parts, Event("text", start, end)], *descriptions)
+    ]
+    for block in blocks:
+        for i, each in enumerate(block):  # a punctuation mark at emphasis may become a letter
+            start, end = each.places[0]
+            ends = OPENED.match(text, start), CLOSED.match(text, end)
+            block[i] = each._replace(escape=functools.partial(write, ends=ends))
+    for start, stop, end in labels:  # a reference needs its label: [new text][label]
+        inner = [i for i, each in enumerate(blocks[0]) if start <= each.places[0][0] < stop]
+        for i in inner[-1:]:
+            ((first, last),) = blocks[0][i].places
+            after = f"{text[last:stop]}][{text[start:stop]}]".replace(BAR, "|")
+            blocks[0][i] = blocks[0][i]._replace(places=((first, end),), after=after)
+    return blocks

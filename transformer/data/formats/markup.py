@@ -2,7 +2,7 @@
 
 A scanner finds tags and texts, since parsers do not tell where the value of an attribute stands.
 Each element has a role. The texts of an inline element are segments of their own in their block,
-and those of a run join the segment. A code has no text, and a mark is a code inside a segment.
+and those of a run join the segment. A code has no text.
 
 Source: HTML, https://html.spec.whatwg.org
 """
@@ -11,7 +11,7 @@ import dataclasses
 import html
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 from xml.parsers import expat
 
@@ -31,10 +31,10 @@ TOKEN = re.compile(  # a comment, a CDATA section, an instruction, a declaration
 SPACE = r"(?:\s|&(?:nbsp|#0*(?:9|10|13|32|160)|#[xX]0*(?:9|[aA]0?|[dD]|20));)*+"
 INNER = re.compile(rf"{SPACE}((?:{SPACE}.)*+)", re.DOTALL)  # without white space at both ends
 BREAK = re.compile(
-    r"<(?:br|w:br|w:cr|w:tab|text:s|text:tab|text:line-break)\b|\\\n"
+    r"<(?:br|w:br|w:cr|w:tab|text:s|text:tab|text:line-break)\b|\\?\s"
 )  # divides words
-BLOCK, INLINE, RUN, CODE, MARK = range(5)
-CDATA = "cdata"
+BLOCK, INLINE, RUN, CODE = "block", "inline", "run", "code"  # roles
+CDATA, CDATA_END = "cdata", "]]]]><![CDATA[>"  # `]]>` as text
 
 
 class Event(NamedTuple):
@@ -52,8 +52,7 @@ class Element:
 
     tag: Event
     parent: "Element | None"
-    role: int
-    is_text: bool
+    role: str
     parts: list[Event]
     end: int = 0
 
@@ -67,9 +66,13 @@ class Element:
         return tags
 
 
-def roles(names: Mapping[int, str]) -> dict[str, int]:
-    """Returns the role of each element from the elements of each role."""
-    return {name: role for role, elements in names.items() for name in elements.split()}
+Roles = Callable[[Event, Element], str]  # the role of a start tag in an element
+
+
+def roles(default: str = CODE, **names: str) -> Roles:
+    """Returns the roles of elements by their names, from the names for each role."""
+    table = {name: role for role, elements in names.items() for name in elements.split()}
+    return lambda tag, _: table.get(tag.name, default)
 
 
 def escape(text: str) -> str:
@@ -89,11 +92,13 @@ def values(text: str, tag: Event) -> dict[str, str]:
     return {name: html.unescape(text[start:end].strip("\"'")) for name, (start, end) in places}
 
 
-def events(text: str, is_html: bool = False) -> Iterator[Event]:
+def events(
+    text: str, is_html: bool = False, position: int = 0, stop: int | None = None
+) -> Iterator[Event]:
     """Yields the tags and texts; an empty element also has an end tag, which is empty."""
-    position = 0
+    stop = len(text) if stop is None else stop
     is_xml = not is_html or text.startswith("<?xml")
-    while match := TOKEN.search(text, position):
+    while match := TOKEN.search(text, position, stop):
         start, end = match.span()
         yield Event("text", position, start)
         position = end
@@ -105,32 +110,30 @@ def events(text: str, is_html: bool = False) -> Iterator[Event]:
             if (is_xml and text[end - 2] == "/") or (is_html and name in VOID):
                 yield Event("end", end, end, name)
             elif is_html and name in RAW and not match["close"]:
-                tag = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, end)
-                position = tag.start() if tag else len(text)
+                tag = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, end, stop)
+                position = tag.start() if tag else stop
                 yield Event("text", end, position)
-    yield Event("text", position, len(text))
-    yield Event("end", len(text), len(text))
+    yield Event("text", position, stop)
+    yield Event("end", stop, stop)
 
 
-def blocks(
-    stream: Iterable[Event], role: Callable[[Event, Element], int], is_html: bool = False
-) -> Iterator[Element]:
-    """Yields the blocks when they end; `role` returns the role of a start tag in an element."""
-    top: Element | None = Element(Event("start", 0, 0), None, BLOCK, is_html, [])
+def blocks(stream: Iterable[Event], role: Roles, is_html: bool = False) -> Iterator[Element]:
+    """Yields the blocks when they end."""
+    top: Element | None = Element(Event("start", 0, 0), None, BLOCK if is_html else CODE, [])
     for event in stream:
         code = event._replace(kind="code", name="")
         if not top:
             return
         if event.kind == "text":
-            top.parts.extend([event] * (top.is_text and event.start < event.end))
+            top.parts.extend([event] * (top.role != CODE and event.start < event.end))
         elif event.kind == "start":
             kind = role(event, top)
             if kind == BLOCK and is_html:  # divides the text around it; in XML, a footnote does not
                 yield dataclasses.replace(top, parts=[*top.parts])
                 top.parts.clear()
-            top.parts.extend([code] * (kind not in (RUN, MARK)))
-            is_text = kind == BLOCK or (top.is_text and kind in (INLINE, RUN))
-            top = Element(event, top, kind, is_text, [] if kind == BLOCK else top.parts)
+            top.parts.extend([code] * (kind != RUN))
+            kind = CODE if top.role == CODE and kind != BLOCK else kind
+            top = Element(event, top, kind, [] if kind == BLOCK else top.parts)
         else:
             element = top
             while element and element.tag.name != event.name:
@@ -140,7 +143,7 @@ def blocks(
                 top.end = event.start
                 if top.role == BLOCK:
                     yield top
-                elif top.role not in (RUN, MARK):
+                elif top.role != RUN:
                     top.parts.append(code)
                 top = top.parent
 
@@ -168,25 +171,18 @@ def segments(
         plain = [text[start:end] for start, end in places]
         plain = "".join(plain if style == CDATA else map(unescape, plain))
         gap = " " if places[0][0] > first else gap
-        write = _escape_cdata if style == CDATA else None
+        write = (lambda new: new.replace("]]>", CDATA_END)) if style == CDATA else None
         result.append(Segment(plain, tuple(places), plain, gap=gap * bool(result), escape=write))
         gap = " " * (places[-1][1] < last)
     return result
 
 
-def _escape_cdata(text: str) -> str:
-    return text.replace("]]>", "]]]]><![CDATA[>")
-
-
-def units(text: str, elements: Iterable[Element]) -> list[Unit]:
-    """Returns the blocks that have a text, in the order of the file."""
-    filled = [each for element in elements if (each := segments(text, element.parts))]
-    return [Unit(each) for each in sorted(filled, key=lambda each: each[0].places)]
-
-
-def document(text: str, units: list[Unit], encoding: str, mark: bytes) -> TextDocument:
-    """Returns a document whose texts are escaped as HTML or XML."""
-    return TextDocument(text, units, escape, encoding, mark, "xmlcharrefreplace")
+def document(text: str, units: Iterable[Unit], encoding: str, mark: bytes) -> TextDocument:
+    """Returns a document of the units with a text, which are escaped as HTML or XML."""
+    filled = sorted(
+        (unit for unit in units if unit.segments), key=lambda unit: unit.segments[0].places
+    )
+    return TextDocument(text, filled, escape, encoding, mark, "xmlcharrefreplace")
 
 
 def decode_xml(data: bytes, name: str) -> tuple[str, str, bytes]:
@@ -208,17 +204,16 @@ def decode_xml(data: bytes, name: str) -> tuple[str, str, bytes]:
     return text, encoding, mark
 
 
-VOID = roles({CODE: "area base br col embed hr img input link meta source track wbr"})
-RAW = roles({CODE: "script style textarea title xmp iframe noembed noframes"})  # have no tags
+VOID = "area base br col embed hr img input link meta source track wbr".split()  # noqa: SIM905
+RAW = "script style textarea title xmp iframe noembed noframes".split()  # noqa: SIM905
 TEXTS = ("alt", "title", "placeholder", "aria-label")  # attributes
 HTML = roles(
-    {
-        INLINE: "a abbr acronym b bdi bdo big cite del dfn em font i ins mark q rb rt ruby s small "
-        "span strike strong sub sup time tt u",
-        CODE: "script style pre code textarea xmp iframe noembed noframes kbd samp var svg math br "
-        "img input object audio video canvas embed",
-        MARK: "wbr",
-    }
+    default=BLOCK,
+    inline="a abbr acronym b bdi bdo big cite del dfn em font i ins mark q rb rt ruby s small span "
+    "strike strong sub sup time tt u",
+    code="script style pre code textarea xmp iframe noembed noframes kbd samp var svg math br img "
+    "input object audio video canvas embed",
+    run="wbr",
 )
 
 
@@ -228,35 +223,31 @@ def read_html(data: bytes, name: str) -> Document:
     return document(text, page_units(text), encoding, mark)
 
 
-def page_units(text: str) -> list[Unit]:
-    """Returns the units of HTML, which may be a part of a page."""
+def page_units(text: str, start: int = 0, stop: int | None = None) -> list[Unit]:
+    """Returns the units of HTML, which may be a part of a text."""
     result: list[Unit] = []
 
-    def role(tag: Event, parent: Element) -> int:
+    def role(tag: Event, parent: Element) -> str:
         facts = values(text, tag)
         is_fixed = facts.get("translate") == "no" or "notranslate" in facts.get("class", "").split()
-        if is_fixed or not parent.is_text:
+        if is_fixed or parent.role == CODE:
             return CODE
         is_description = tag.name == "meta" and facts.get("name", "").lower() == "description"
         for name, place in attributes(text, tag).items():
             if name in TEXTS or (name == "content" and is_description):
                 result.extend(Unit([each]) for each in _attribute(text, *place))
-        return HTML.get(tag.name, BLOCK)
+        return HTML(tag, parent)
 
-    result += units(text, blocks(events(text, is_html=True), role, is_html=True))
-    return sorted(result, key=lambda unit: unit.segments[0].places)
+    elements = blocks(events(text, True, start, stop), role, is_html=True)
+    result += [Unit(segments(text, element.parts)) for element in elements]
+    return result
 
 
 def _attribute(text: str, start: int, end: int) -> Iterator[Segment]:
     """Yields the text of an attribute, which is written in double quotes when it changes."""
     quote = text[start] in "\"'"
-    for segment in segments(text, [Event("text", start + quote, end - quote)]):
-        ((first, last),) = segment.places
+    write = lambda new: escape(new).replace('"', "&quot;")  # noqa: E731
+    for each in segments(text, [Event("text", start + quote, end - quote)]):
+        ((first, last),) = each.places
         before, after = '"' + text[start + quote : first], text[last : end - quote] + '"'
-        yield segment._replace(
-            places=((start, end),), before=before, after=after, escape=_escape_value
-        )
-
-
-def _escape_value(text: str) -> str:
-    return escape(text).replace('"', "&quot;")
+        yield Segment(each.text, ((start, end),), each.text, before, after, escape=write)

@@ -10,28 +10,24 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 
 from transformer.data.formats import markup
-from transformer.data.formats.document import Document, TextDocument, Texts
-from transformer.data.formats.markup import BLOCK, CODE, INLINE, MARK, RUN, Element, Event
+from transformer.data.formats.document import Document, TextDocument, Texts, Unit
+from transformer.data.formats.markup import Event, Roles
 from transformer.errors import UserError
 
 MAX_BYTES = 300_000_000  # of the XML files
 MAX_RATIO, MIN_BYTES = 100, 10_000_000  # XML of more than these bytes must not be packed better
 WORD = r"word/(document\d*|header\d*|footer\d*|footnotes|endnotes|comments)\.xml"
 OOXML = markup.roles(
-    {
-        BLOCK: "p si is",
-        INLINE: "hyperlink ins moveTo smartTag sdt sdtContent customXml dir bdo",
-        RUN: "r t",
-        MARK: "proofErr lastRenderedPageBreak bookmarkStart bookmarkEnd",
-    }
+    block="p si is",
+    inline="hyperlink ins moveTo smartTag sdt sdtContent customXml dir bdo",
+    run="r t proofErr lastRenderedPageBreak bookmarkStart bookmarkEnd",
 )
 ODF = markup.roles(
-    {
-        BLOCK: "p h",
-        INLINE: "span a meta ruby ruby-base",
-        MARK: "soft-page-break bookmark bookmark-start bookmark-end",
-    }
+    block="p h",
+    inline="span a meta ruby ruby-base",
+    run="soft-page-break bookmark bookmark-start bookmark-end",
 )
+PROPERTIES = re.compile(r"(?s)<((?:\w+:)?(?:rPr|pPr|rPh))\b(?:[^>]*/>|[^>]*>(.*?)</\1\s*>)")
 INVISIBLE = re.compile(r'<(?:\w+:)?(?:lang|noProof)\b[^>]*>|\s\w+:rsid\w*="\w*"')  # of a format
 
 
@@ -65,22 +61,23 @@ class OfficeDocument(Document):
 
 def read_docx(data: bytes, name: str) -> Document:
     """Returns the paragraphs of a Word document with its headers, footers, notes and comments."""
-    return _read(data, name, WORD, _ooxml)
+    return _read(data, name, WORD, OOXML, _runs)
 
 
 def read_xlsx(data: bytes, name: str) -> Document:
     """Returns the texts in the cells of an Excel workbook."""
-    return _read(data, name, r"xl/(sharedStrings|worksheets/[^/]+)\.xml", _ooxml)
+    return _read(data, name, r"xl/(sharedStrings|worksheets/[^/]+)\.xml", OOXML, _runs)
 
 
 def read_odt(data: bytes, name: str) -> Document:
     """Returns the paragraphs of a text document of LibreOffice with its headers and footers."""
-    return _read(data, name, r"(content|styles)\.xml", _odf)
+    return _read(data, name, r"(content|styles)\.xml", ODF, markup.events)
 
 
 def _read(
-    data: bytes, name: str, pattern: str, elements: Callable[[str], Iterable[Element]]
+    data: bytes, name: str, pattern: str, role: Roles, events: Callable[[str], Iterable[Event]]
 ) -> Document:
+    """Returns the texts of the files that match a pattern, without deleted paragraphs."""
     manifest = "META-INF/manifest.xml"
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -103,20 +100,13 @@ def _read(
     for member, content in contents.items():
         if "worksheets" not in member or b"inlineStr" in content:
             text, encoding, mark = markup.decode_xml(content, f"{name}: {member}")
-            units = markup.units(text, elements(text))
+            units = (
+                Unit(markup.segments(text, block.parts))
+                for block in markup.blocks(events(text), role)
+                if all(tag.name != "tracked-changes" for tag in block.path)
+            )
             members[member] = markup.document(text, units, encoding, mark)
     return OfficeDocument(data, members)
-
-
-def _odf(text: str) -> Iterator[Element]:
-    """Yields the paragraphs, without those that were deleted while changes were recorded."""
-    for block in markup.blocks(markup.events(text), lambda tag, _: ODF.get(tag.name, CODE)):
-        if "tracked-changes" not in {tag.name for tag in block.path}:
-            yield block
-
-
-def _ooxml(text: str) -> Iterator[Element]:
-    return markup.blocks(_runs(text), lambda tag, _: OOXML.get(tag.name, CODE))
 
 
 def _runs(text: str) -> Iterator[Event]:
@@ -124,19 +114,18 @@ def _runs(text: str) -> Iterator[Event]:
 
     The result of a field, such as a page number, is left out, but the text of a link is not.
     """
-    style, start, hidden, inside, fields = "", 0, "", "", []
+    style, end, inside, fields = "", 0, "", []
     for event in markup.events(text):
         raw = text[event.start : event.end]
-        if hidden:
-            if event.kind == "end" and event.name == hidden:
-                style, hidden = INVISIBLE.sub("", text[start : event.start]).strip(), ""
-        elif event.kind == "text":
+        if event.start < end:
+            continue
+        if event.kind == "text":
             if inside == "instrText" and fields:
                 fields[-1] += raw
             elif inside == "t" and all(field.split()[:1] == ["HYPERLINK"] for field in fields):
                 yield event._replace(name=style)
-        elif event.kind == "start" and event.name in ("rPr", "pPr", "rPh"):
-            hidden, start = event.name, event.end
+        elif event.kind == "start" and (match := PROPERTIES.match(text, event.start)):
+            style, end = INVISIBLE.sub("", match[2] or "").strip(), match.end()
         else:
             inside = event.name if event.kind == "start" else ""
             style = "" if inside == "r" else style

@@ -12,8 +12,8 @@ from transformer.data.files.locate import locate
 from transformer.data.files.rows import text_value
 from transformer.data.files.table import FORMATS, ROWS_ALONE, TableFile, format_of
 from transformer.data.files.text import read_lines
-from transformer.data.formats.document import by_key
-from transformer.data.formats.registry import open_document
+from transformer.data.formats.document import Document, TextDocument, by_key
+from transformer.data.formats.registry import read_document
 from transformer.data.formats.subtitles import aligned
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
@@ -66,17 +66,14 @@ class DocumentPairs:
     def _read(self) -> tuple[list[tuple[str, str]], int]:
         """Returns the pairs of texts, and the number of texts that are left out."""
         if self.target is None:
-            units = open_document(self.source).units
+            units = _open(self.source).units
             pairs = [(u.source, u.target) for u in units if u.target and not u.is_fuzzy]
             return pairs, len(units) - len(pairs)
         pairs, rest = [], 0
         for path in documents(self.source):
-            first = open_document(path)
             other = self.target / path.relative_to(self.source)  # of a file: the target itself
-            second = open_document(other) if other.exists() else None
-            if second is None:
-                more, lacking = [], len(first.units)
-            elif any(unit.times for unit in first.units):
+            first, second = _open(path), _open(other)
+            if any(unit.times for unit in first.units):
                 more, lacking = aligned(first, second)
             else:
                 more = [(a.source, b.source) for a, b in by_key(first, second)]
@@ -84,6 +81,12 @@ class DocumentPairs:
             pairs += more
             rest += lacking
         return pairs, rest
+
+
+def _open(path: Path) -> Document:
+    """Returns the document in a file, or an empty one if there is no such file."""
+    is_file = path.exists()
+    return read_document(path.read_bytes(), str(path)) if is_file else TextDocument("", [], str)
 
 
 def documents(path: Path, formats: Collection[str] = KEYED) -> list[Path]:
