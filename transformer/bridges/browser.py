@@ -80,21 +80,18 @@ def make_model(config: ModelConfig, params: Any, max_length: int) -> tuple[dict[
 
 def _describe_config(config: ModelConfig) -> dict[str, Any]:
     _, gated = ACTIVATIONS[config.activation]
+    names = {half: split_names(getattr(config, f"{half}_names")) for half in HALVES}
     return {
         "heads": config.num_heads,
         "headWidth": config.head_width,
         "depths": {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers},
-        "rotary": {half: "rotary" in _encoding_names(config, half) for half in HALVES},
+        "rotary": {half: "rotary" in names[half] for half in HALVES},
         "normPosition": config.norm_position,
         "centered": config.norm == "layer",
         "epsilon": config.norm_epsilon,
         "activation": GATED.get(config.activation, config.activation),
         "gated": gated,
     }
-
-
-def _encoding_names(config: ModelConfig, half: str) -> list[str]:
-    return split_names(getattr(config, f"{half}_names"))
 
 
 def _page_arrays(config: ModelConfig, params: Any, length: int) -> dict[str, np.ndarray]:
@@ -106,7 +103,7 @@ def _page_arrays(config: ModelConfig, params: Any, length: int) -> dict[str, np.
     if config.output_bias:
         used["output_bias"] = arrays["output_bias"]
     for half in HALVES:
-        names = _encoding_names(config, half)
+        names = split_names(getattr(config, f"{half}_names"))
         if {*ADDED}.intersection(names):
             used[f"{half}_positions"] = position_table(config, params, half, length)
         if any(acts_in(name, ["bias"]) for name in names):

@@ -107,23 +107,18 @@ def make_config(config: ModelConfig) -> dict[str, Any]:
     if not same or config.head_width * config.num_heads != config.d_model:
         key = f"head_size={config.head_size}" if same else "decoder_positions unlike the encoder's"
         raise UserError(f"Marian cannot compute model.{key}: choose another format")
-    depths = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
-    halves = {
-        f"{half}_{name}": value
-        for half, depth in depths.items()
-        for name, value in {
-            "layers": depth,
-            "attention_heads": config.num_heads,
-            "ffn_dim": config.d_ff,
-        }.items()
-    }
     return {
         "model_type": "marian",
         "architectures": ["MarianMTModel"],
         "vocab_size": config.source_vocab_size,
         "decoder_vocab_size": config.target_vocab_size,
         "d_model": config.d_model,
-        **halves,
+        "encoder_layers": config.num_encoder_layers,
+        "encoder_attention_heads": config.num_heads,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_layers": config.num_decoder_layers,
+        "decoder_attention_heads": config.num_heads,
+        "decoder_ffn_dim": config.d_ff,
         "activation_function": ACTIVATIONS[config.activation],
         "max_position_embeddings": MAX_TOKENS,
         "scale_embedding": True,
@@ -138,7 +133,11 @@ def make_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
     order = np.arange(config.d_model)
     if config.encoder_names == "sinusoidal":
         order = np.concatenate([order[::2], order[1::2]])
-    result = _embedding_tables(config, arrays, order)
+    uses = {"model.encoder.embed_tokens": "source", "model.decoder.embed_tokens": "target"}
+    uses |= {"lm_head": "output"} | ({"model.shared": "target"} if config.one_table else {})
+    result = {f"{k}.weight": layers.table_of(arrays, use)[:, order] for k, use in uses.items()}
+    bias = arrays.get("output_bias", np.zeros(config.target_vocab_size, np.float32))
+    result["final_logits_bias"] = bias[None]
     for half in HALVES:
         for i in range(getattr(config, f"num_{half}_layers")):
             for ours, theirs in modules_of(half).items():
@@ -146,22 +145,6 @@ def make_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
                 result |= _marian_module(arrays, f"{half}_layers_{i}/{ours}", place, order)
     # safetensors writes the bytes in memory order.
     return {name: np.ascontiguousarray(array) for name, array in result.items()}
-
-
-def _embedding_tables(
-    config: ModelConfig, arrays: Mapping[str, np.ndarray], order: np.ndarray
-) -> dict[str, np.ndarray]:
-    def table(use: str) -> np.ndarray:
-        return layers.table_of(arrays, use)[:, order]
-
-    size = config.target_vocab_size
-    tables = {
-        "model.encoder.embed_tokens.weight": table("source"),
-        "model.decoder.embed_tokens.weight": table("target"),
-        "lm_head.weight": table("output"),
-        "final_logits_bias": arrays.get("output_bias", np.zeros(size, np.float32))[None],
-    }
-    return tables | ({"model.shared.weight": table("target")} if config.one_table else {})
 
 
 def _marian_module(
