@@ -184,9 +184,6 @@ class PictureTask(ClassificationTask):
     def train_tokens(self) -> dict[str, int]:
         return {}
 
-    def notes(self) -> list[str]:
-        return []
-
     def data_summary(self) -> dict[str, Any]:
         tokenizer = self.text.tokenizer
         encoded = {"train": self.text.train, **self.text.encoded}
