@@ -17,7 +17,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.data.characters import CHARACTER_RULE
-from transformer.data.token_store import StoreWriter, TextStore, TokenStore, cached_arrays
+from transformer.data.token_store import StoreWriter, TokenStore, cached_arrays
 from transformer.data.tokenizer import UNK_ID, Tokenizer, adopt_tokenizer, with_symbols, with_words
 from transformer.data.tokenizer.train import train_tokenizer
 from transformer.errors import RunError
@@ -73,17 +73,13 @@ class Encoded:
         return self.unknown / max(1, self.notes["tokens"])
 
     def side(self, name: str) -> TokenStore:
-        """Returns the encoded texts of one side."""
+        """Returns the encoded texts of a side, or its raw texts, named `<side>_text`, if saved."""
         return TokenStore(self.arrays[name], self.arrays[f"{name}_offsets"])
 
     @property
     def store(self) -> TokenStore:
         """The encoded texts of a corpus that has only the side "tokens"."""
         return self.side("tokens")
-
-    def text(self, name: str) -> TextStore:
-        """Returns the raw texts of one side, if they were saved with the tokens."""
-        return TextStore(self.arrays[f"{name}_text"], self.arrays[f"{name}_text_offsets"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +147,7 @@ def encode(
     Args:
       sides: the names of the sides.
       folder: folder for the tokens of a large corpus, or None to hold the tokens in memory.
-      with_texts: whether the arrays include the raw texts; see `Encoded.text`.
+      with_texts: whether the arrays include the raw texts; see `Encoded.side`.
     """
     numbers: dict[str, list[int]] = collections.defaultdict(list)
     counts = collections.Counter(tokens=0, unknown=0)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int, UInt8
+from jaxtyping import Int, Integer
 
 from transformer.errors import UserError
 from transformer.files import (
@@ -35,9 +35,12 @@ DIGESTS, NOTES = "digests.json", "notes.json"  # digests of a folder's other fil
 
 @dataclasses.dataclass(frozen=True)
 class TokenStore:
-    """Encoded sentences in one array: sentence i is `tokens[offsets[i]:offsets[i + 1]]`."""
+    """Encoded sentences in one array: sentence i is `tokens[offsets[i]:offsets[i + 1]]`.
 
-    tokens: Int[np.ndarray, "tokens"]
+    The tokens of raw text are its bytes in UTF-8.
+    """
+
+    tokens: Integer[np.ndarray, "tokens"]
     offsets: Int[np.ndarray, "bounds"]
 
     @classmethod
@@ -50,7 +53,7 @@ class TokenStore:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, i: int) -> Int[np.ndarray, "length"]:
+    def __getitem__(self, i: int) -> Integer[np.ndarray, "length"]:
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
 
     def gather(
@@ -82,17 +85,6 @@ def digest_arrays(*arrays: np.ndarray) -> str:
     return digest.hexdigest()[:16]
 
 
-@dataclasses.dataclass(frozen=True)
-class TextStore:
-    """UTF-8 texts in one byte array, with offsets as in `TokenStore`."""
-
-    bytes: UInt8[np.ndarray, "bytes"]
-    offsets: Int[np.ndarray, "bounds"]
-
-    def __getitem__(self, i: int) -> str:
-        return self.bytes[self.offsets[i] : self.offsets[i + 1]].tobytes().decode()
-
-
 class StoreWriter:
     """Collects sequences in an anonymous temporary file, to save memory.
 
@@ -119,7 +111,7 @@ class StoreWriter:
             self._file.write(np.fromiter(numbers, self._dtype, lengths.sum()).data)
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
-        """Returns the arrays of a `TokenStore` or `TextStore`: `name` and `<name>_offsets`."""
+        """Returns the arrays of a `TokenStore`: `name` and `<name>_offsets`."""
         offsets = np.cumsum(np.concatenate(self._lengths), dtype=np.int64)
         if isinstance(self._file, io.BytesIO):
             numbers = np.frombuffer(self._file.getvalue(), self._dtype)
