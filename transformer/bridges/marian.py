@@ -30,7 +30,7 @@ EXPRESSIBLE = layers.EXPRESSIBLE | {
 }
 MAX_TOKENS = 512  # maximum sentence length
 # {our module name: Marian's}; Marian calls a decoder's cross-attention `encoder_attn`.
-MODULES = {
+SELF = {
     "self_attention/query": "self_attn.q_proj",
     "self_attention/key": "self_attn.k_proj",
     "self_attention/value": "self_attn.v_proj",
@@ -42,9 +42,10 @@ MODULES = {
 }
 CROSS = {
     ours.replace("self_", "cross_"): theirs.replace("self_", "encoder_")
-    for ours, theirs in MODULES.items()
+    for ours, theirs in SELF.items()
     if "self_" in ours
 }
+MODULES = {"encoder": SELF, "decoder": SELF | CROSS}  # of a layer
 FROM_RESIDUAL = ("query", "key", "value", "inner")  # linear maps with inputs of width d_model
 TO_RESIDUAL = ("output", "outer", "norm")
 USAGE = (
@@ -62,11 +63,6 @@ print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 """
     + SENTENCES
 )
-
-
-def modules_of(half: str) -> dict[str, str]:
-    """Returns {our name: Marian's} for the modules of an encoder or decoder layer."""
-    return MODULES | (CROSS if half == "decoder" else {})
 
 
 def write(predictor: Translator, params: Any, folder: Path) -> None:
@@ -140,7 +136,7 @@ def make_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
     result["final_logits_bias"] = bias[None]
     for half in HALVES:
         for i in range(getattr(config, f"num_{half}_layers")):
-            for ours, theirs in modules_of(half).items():
+            for ours, theirs in MODULES[half].items():
                 place = f"model.{half}.layers.{i}.{theirs}"
                 result |= _marian_module(arrays, f"{half}_layers_{i}/{ours}", place, order)
     # safetensors writes the bytes in memory order.

@@ -325,7 +325,7 @@ def _layer_params(arrays: Any, settings: Mapping[str, Any]) -> dict[str, np.ndar
     shapes = {"norm": (width,), "inner": (inner, width), "outer": (width, inner)}
     for half in HALVES:
         for i in range(settings[f"model.num_{half}_layers"]):
-            for ours, theirs in marian.modules_of(half).items():
+            for ours, theirs in marian.MODULES[half].items():
                 place, prefix = f"model.{half}.layers.{i}.{theirs}", f"{half}_layers_{i}/{ours}"
                 shape = shapes.get(ours.split("/")[-1], (width, width))
                 weight = _take_array(arrays, shape, f"{place}.weight")
