@@ -221,24 +221,6 @@ def read_questions(
     return [ids[:max_tokens] for ids in read_texts(questions, tokenizer)]
 
 
-def encode_pictures(
-    items: Sequence[LabelledPicture],
-    pixels: UInt8[np.ndarray, "pictures S S C"],
-    labels: Sequence[str],
-    tokenizer: Tokenizer | None,
-    max_tokens: int,
-    patch_size: int,
-) -> EncodedPictures:
-    """Encodes items as patches, at most `max_tokens` question tokens, and class ids."""
-    tokens = read_questions([item.question for item in items], tokenizer, max_tokens)
-    number = {label: i for i, label in enumerate(labels)}
-    return EncodedPictures(
-        store_pictures(items, pixels, patch_size),
-        TokenStore.of(tokens),
-        np.array([number[item.label] for item in items], np.int32),
-    )
-
-
 def store_pictures(
     items: Sequence[LabelledPicture], pixels: UInt8[np.ndarray, "pictures S S C"], patch_size: int
 ) -> PictureStore:
