@@ -77,7 +77,7 @@ def _file_documents(settings: ConfigDict) -> Splits:
     whole file, and of all documents otherwise. A split with fraction zero is omitted.
     """
     named = {
-        split: text_file(locate(settings, f"{split}_source"), settings)
+        split: TextFile(locate(settings, f"{split}_source"), settings)
         for split in SPLITS
         if split == "train" or settings[f"{split}_source"]
     }
@@ -111,17 +111,18 @@ def _cut_splits(text: "TextFile", fractions: Mapping[str, float]) -> Splits:
     return {"train": train, **dict(zip(fractions, held_out, strict=True))}
 
 
-@dataclasses.dataclass(frozen=True)
 class TextFile:
     """The documents of a file; each iteration reads the file from the start.
 
     Blank lines between lines or paragraphs are dropped, but a whole-file document is unchanged. The
-    text of a table row is treated as one line, or as one or more complete paragraphs.
+    text of a table row is treated as one line, or as one or more complete paragraphs. `settings` is
+    `config.data`, with the document unit and the text field.
     """
 
-    path: Path
-    documents: str
-    rows: TableFile[str] | None  # None for a plain text file
+    def __init__(self, path: Path, settings: ConfigDict):
+        self.path, self.documents = path, settings.documents
+        has_rows = format_of(path, any_text=True) in FORMATS
+        self.rows = TableFile(path, settings, ("text_field",), text_value) if has_rows else None
 
     def __iter__(self) -> Iterator[str]:
         lines: Iterable[str] = read_lines(self.path, True) if self.rows is None else self.rows
@@ -137,13 +138,6 @@ class TextFile:
             for blank, block in itertools.groupby(lines, key=lambda line: not canonicalize(line)):
                 if not blank:
                     yield "\n".join(block)
-
-
-def text_file(path: Path, settings: ConfigDict) -> TextFile:
-    """Returns the documents of a file, with the document unit and text field in `config.data`."""
-    has_rows = format_of(path, any_text=True) in FORMATS
-    rows = TableFile(path, settings, ("text_field",), text_value) if has_rows else None
-    return TextFile(path, settings.documents, rows)
 
 
 def _source_sentences(settings: ConfigDict) -> Splits:

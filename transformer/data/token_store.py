@@ -136,33 +136,26 @@ def cached_arrays(
     if folder.exists() and not _is_whole(folder):
         logger.warning(f"{folder} is damaged: it is made again")
         shutil.rmtree(folder)
-    if not folder.exists():
-        _write_arrays(folder, make)
+    if not folder.exists():  # it only appears once it is complete
+        with partial_folder(folder) as partial:
+            arrays, notes = make(partial)
+            for name, array in arrays.items():
+                with whole_file(partial / f"{name}.npy", binary=True) as file:
+                    np.save(file, array)
+            write_text(partial / NOTES, json.dumps(notes))
+            digests = {path.name: _digest_file(path) for path in partial.iterdir()}
+            write_json(partial / DIGESTS, digests)
+            try:
+                os.rename(partial, folder)
+            except OSError:
+                if not folder.exists():  # otherwise another process was faster
+                    raise
     # Uses plain arrays: slicing np.memmap, a subclass, takes ten times as long.
     arrays = {p.stem: np.asarray(np.load(p, mmap_mode="r")) for p in folder.glob("*.npy")}
     digests = read_json(folder / DIGESTS, Each(str), f"delete {folder}")
     del digests[NOTES]
     digest = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:24]
     return arrays, json.loads((folder / NOTES).read_bytes()), digest
-
-
-def _write_arrays(
-    folder: Path, make: Callable[[Path], tuple[Mapping[str, np.ndarray], Any]]
-) -> None:
-    """Writes arrays, notes and digests to a folder, which only appears once it is complete."""
-    with partial_folder(folder) as partial:
-        arrays, notes = make(partial)
-        for name, array in arrays.items():
-            with whole_file(partial / f"{name}.npy", binary=True) as file:
-                np.save(file, array)
-        write_text(partial / NOTES, json.dumps(notes))
-        digests = {path.name: _digest_file(path) for path in partial.iterdir()}
-        write_json(partial / DIGESTS, digests)
-        try:
-            os.rename(partial, folder)
-        except OSError:
-            if not folder.exists():  # otherwise another process was faster
-                raise
 
 
 def _is_whole(folder: Path) -> bool:

@@ -183,13 +183,19 @@ def summary(
     tokenizers = corpus.source_tokenizer, corpus.target_tokenizer
     sizes = {side: t.vocab_size for side, t in zip(SIDES, tokenizers, strict=True)}
     joint = config.tokenizer.joint
+    corpora = {
+        each.name: {**report.summary(), "drawn": drawn}
+        for each, report, drawn in zip(
+            corpora_of(config.data), corpus.reports, plan.drawn, strict=False
+        )
+    }
     return {
         "splits": {
             split: {"sentence pairs": count, **faults.get(split, {})}
             for split, count in counts.items()
         },
         "cleaning": corpus.report.summary(),
-        **_corpora(config.data, corpus, plan),
+        **({"corpora": corpora} if corpora else {}),
         "oov_rate": corpus.unknown_fraction,
         "vocabulary": {"source and target": sizes["source"]} if joint else sizes,
         **plan_summary(plan),
@@ -200,15 +206,6 @@ def summary(
             source_language(config.decode, config.data),
         ),
     }
-
-
-def _corpora(data: ConfigDict, corpus: Corpus, plan: BatchPlan) -> dict[str, Any]:
-    """Returns the statistics of each corpus if there are several corpora."""
-    counts = {
-        each.name: {**report.summary(), "drawn": drawn}
-        for each, report, drawn in zip(corpora_of(data), corpus.reports, plan.drawn, strict=False)
-    }
-    return {"corpora": counts} if counts else {}
 
 
 def describe_draws(corpus: Corpus) -> list[str]:

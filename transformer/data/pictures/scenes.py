@@ -126,6 +126,7 @@ def _ask_question(
     kind: str, asked: str, value: str, things: tuple[Thing, ...], draw: random.Random
 ) -> Iterator[Question]:
     """Yields the questions of a kind that can be answered from a scene."""
+    describe = functools.partial(_phrases, things=things, draw=draw)
     if kind == "count":
         what = {"colour": f"{value} things", "shape": f"{value}s", "size": f"{value} things"}
         counted = tuple(thing for thing in things if getattr(thing, asked) == value)
@@ -133,18 +134,18 @@ def _ask_question(
         yield Question(things, text, str(len(counted)), kind, counted)
     elif kind == "where":
         for thing in things:
-            for words in _phrases(thing, "", things, draw):
+            for words in describe(thing, ""):
                 quarter = QUARTERS[2 * (thing.y > SIDE / 2) + (thing.x > SIDE / 2)]
                 yield Question(things, f"where is {words} ?", quarter, kind, (thing,))
     elif kind == "left":
         for a, b in itertools.permutations(things, 2):
             if abs(a.x - b.x) >= CELL / 2:
-                for one, other in _describe_two(a, b, "", things, draw):
+                for one, other in zip(describe(a, ""), describe(b, ""), strict=False):
                     text = f"is {one} left of {other} ?"
                     yield Question(things, text, YES_NO[a.x > b.x], kind, (a, b))
     elif kind == "same":
         for a, b in itertools.permutations(things, 2):
-            for one, other in _describe_two(a, b, asked, things, draw):
+            for one, other in zip(describe(a, asked), describe(b, asked), strict=False):
                 differ = getattr(a, asked) != getattr(b, asked)
                 text = f"is {one} of the same {asked} as {other} ?"
                 yield Question(things, text, YES_NO[differ], kind, (a, b))
@@ -153,25 +154,18 @@ def _ask_question(
             others = (each for each in things if each is not a)
             near, *rest = sorted(others, key=functools.partial(_distance_between, a))
             if _distance_between(a, near) <= MARGIN * _distance_between(a, rest[0]):
-                for words in _phrases(a, "", things, draw):
+                for words in describe(a, ""):
                     text = f"what {asked} is the thing closest to {words} ?"
                     yield Question(things, text, getattr(near, asked), kind, (a, near))
     else:
         for thing in things:
-            for words in _phrases(thing, kind, things, draw):
+            for words in describe(thing, kind):
                 text = f"what {kind} is {words} ?"
                 yield Question(things, text, getattr(thing, kind), kind, (thing,))
 
 
 def _distance_between(a: Thing, b: Thing) -> float:
     return ((a.x - b.x) ** 2 + (a.y - b.y) ** 2) ** 0.5
-
-
-def _describe_two(
-    a: Thing, b: Thing, hidden: str, things: Sequence[Thing], draw: random.Random
-) -> Iterator[tuple[str, str]]:
-    """Yields the descriptions of two objects, if both objects have a unique description."""
-    return zip(_phrases(a, hidden, things, draw), _phrases(b, hidden, things, draw), strict=False)
 
 
 def _phrases(
