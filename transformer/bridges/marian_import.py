@@ -75,8 +75,7 @@ class Vocabulary(NamedTuple):
 
     def rows_back(self, table: Float[np.ndarray, "W *D"]) -> Float[np.ndarray, "V *D"]:
         """Returns a table with its rows in Marian's order."""
-        ours = {theirs: i for i, theirs in enumerate(self.order)}
-        return table[[ours[theirs] for theirs in range(len(ours) - (-1 in ours))]]
+        return table[np.argsort(self.order)[-1 in self.order :]]
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[Tokenizer], dict[str, np.ndarray]]:
