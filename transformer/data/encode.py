@@ -153,7 +153,8 @@ def encode(
     counts = collections.Counter(tokens=0, unknown=0)
     with contextlib.ExitStack() as files:
         stores = {name: StoreWriter(folder, files) for name in sides}
-        texts = {name: StoreWriter(folder, files, np.uint8) for name in sides if with_texts}
+        for name in sides if with_texts else ():
+            stores[f"{name}_text"] = StoreWriter(folder, files, np.uint8)
         for part in parts:
             counts.update(part.counts)
             for name, values in part.numbers.items():
@@ -162,12 +163,11 @@ def encode(
                 stores[name].add(tokens)
                 counts["tokens"] += sum(map(len, tokens))
                 counts["unknown"] += sum(ids.count(UNK_ID) for ids in tokens)
-            for name, store in texts.items():
-                store.add([text.encode() for text in part.texts[name]])
+            for name, texts in part.texts.items() if with_texts else ():
+                stores[f"{name}_text"].add([text.encode() for text in texts])
         arrays = {name: np.array(values, np.int32) for name, values in numbers.items()}
-        for name in sides:
-            arrays |= stores[name].arrays(name)
-            arrays |= texts[name].arrays(f"{name}_text") if with_texts else {}
+        for name, store in stores.items():
+            arrays |= store.arrays(name)
     return Encoded(arrays, counts)
 
 
