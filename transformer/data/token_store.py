@@ -143,8 +143,7 @@ def cached_arrays(
                 with whole_file(partial / f"{name}.npy", binary=True) as file:
                     np.save(file, array)
             write_text(partial / NOTES, json.dumps(notes))
-            digests = {path.name: _digest_file(path) for path in partial.iterdir()}
-            write_json(partial / DIGESTS, digests)
+            write_json(partial / DIGESTS, _digest_files(partial))
             try:
                 os.rename(partial, folder)
             except OSError:
@@ -161,13 +160,12 @@ def cached_arrays(
 def _is_whole(folder: Path) -> bool:
     """Returns whether all files of a cache folder match their digests."""
     try:
-        digests = read_json(folder / DIGESTS, Each(str), "")
-        names = {path.name for path in folder.glob("*.npy")} | {NOTES}
-        return digests == {name: _digest_file(folder / name) for name in names}
+        return read_json(folder / DIGESTS, Each(str), "") == _digest_files(folder)
     except (OSError, UserError):
         return False
 
 
-def _digest_file(path: Path) -> str:
-    """Returns the size of a file and the digest of its content."""
-    return f"{path.stat().st_size}:{digest_file(path, '')}"
+def _digest_files(folder: Path) -> dict[str, str]:
+    """Returns the size and the digest of each file of a cache folder, keyed by name."""
+    files = *folder.glob("*.npy"), folder / NOTES
+    return {file.name: f"{file.stat().st_size}:{digest_file(file, '')}" for file in files}

@@ -41,7 +41,6 @@ logger = logging.getLogger(__name__)
 logging.getLogger("PIL").setLevel(logging.CRITICAL)  # Pillow also logs the errors that it raises
 
 Pixels = UInt8[np.ndarray, "S S C"]
-Patches = UInt8[np.ndarray, "P F"]
 
 
 def read_picture(
@@ -166,7 +165,7 @@ def read_classes(folder: Path) -> list[tuple[str, str, str]]:
 class SeenPicture(NamedTuple):
     """An image and a question as model inputs; the question may have no tokens."""
 
-    patches: Patches
+    patches: UInt8[np.ndarray, "P F"]
     tokens: Ids
 
 
