@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from transformer import tasks
 from transformer.data.corpora import Tagger
-from transformer.data.documents import text_file
+from transformer.data.documents import TextFile
 from transformer.data.files.arrow import is_dataset
 from transformer.data.files.table import ROWS_ALONE, describe_rows, format_of
 from transformer.data.files.text import SUFFIXES, read_lines
@@ -62,7 +62,7 @@ def read_given(name: str, run: Run, options: Options) -> Given:
             )
     path = _check_named_file(name, "--input", task.reads == LABELLED)
     if task.reads == DOCUMENTS:
-        documents, unit = text_file(path, config.data), "documents"
+        documents, unit = TextFile(path, config.data), "documents"
         _print_rows(documents.rows)
         text = items = list(documents)
     elif task.reads == PICTURES:

@@ -87,21 +87,17 @@ def make_spec(
         "rms_norm": config.norm == "rms",
         "head_dim": config.head_width if config.head_size else None,
     }
-    parts = (
-        (specs.TransformerEncoderSpec, config.num_encoder_layers),
-        (specs.TransformerDecoderSpec, config.num_decoder_layers),
-    )
-    spec = specs.TransformerSpec(
-        *(
-            part(
-                depth,
-                rotary_dim=0 if name == "rotary" else None,
-                relative_position=name == "relative_shaw",
-                **common,
-            )
-            for (part, depth), name in zip(parts, names, strict=True)
+    makers = specs.TransformerEncoderSpec, specs.TransformerDecoderSpec
+    stacks = [
+        make(
+            getattr(config, f"num_{half}_layers"),
+            rotary_dim=0 if name == "rotary" else None,
+            relative_position=name == "relative_shaw",
+            **common,
         )
-    )
+        for make, half, name in zip(makers, HALVES, names, strict=True)
+    ]
+    spec = specs.TransformerSpec(*stacks)
     for half, name in zip(HALVES, names, strict=True):
         stack = getattr(spec, half)
         if name in ALONE:

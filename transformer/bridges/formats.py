@@ -141,10 +141,6 @@ def _write_marian(export: Export, folder: Path) -> None:
         marian.write(export.predictor, export.params, folder)
 
 
-def _write_html(export: Export, folder: Path) -> None:
-    import_sibling("experiments.serve.serve").write_page(export, folder)
-
-
 BUNDLE_USAGE = """It is a run's folder without what only training needs: the command's `workdir` in
 every mode but `train`, the start of another training (`train.init_from`), and in Python
 
@@ -165,7 +161,7 @@ FORMATS: dict[str, Format] = Registry(
     stablehlo=_of_translator(stablehlo),
     onnx=_of_translator(onnx),
     html=Format(
-        _write_html,
+        lambda *place: import_sibling("experiments.serve.serve").write_page(*place),
         """Open `index.html` in a browser, on a computer or a phone: the model is in the file. It
 translates what is typed and shows the weights of every head, and needs no network.""",
     ),

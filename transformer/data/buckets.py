@@ -42,13 +42,16 @@ WHOLE = Part(0, 1, 1)
 
 
 class Plan(abc.ABC, Generic[BatchT]):
-    """All training batches: batch i is a function of (seed, i) alone."""
+    """All training batches: batch i is a function of (seed, i) alone.
+
+    A subclass defines `__getitem__`, or `part` if it can compute some rows of a batch alone.
+    """
 
     epoch_length: int
 
-    @abc.abstractmethod
     def __getitem__(self, i: int) -> BatchT:
         """Returns batch i, counted from zero."""
+        return self.part(i, WHOLE)
 
     def part(self, i: int, part: Part) -> BatchT:
         """Returns the rows of batch i in the given part."""
@@ -230,9 +233,6 @@ class BucketPlan(Plan[BatchT]):
     @abc.abstractmethod
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> BatchT:
         """Returns the batch of the sentences with indices `numbers`; -1 gives a padding row."""
-
-    def __getitem__(self, i: int) -> BatchT:
-        return self.part(i, WHOLE)
 
     def part(self, i: int, part: Part) -> BatchT:
         place = self._place(i)

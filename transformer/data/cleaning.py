@@ -162,6 +162,10 @@ class CleaningReport(NamedTuple):
         counts = {reason: self.counts.get(fault, 0) for fault, reason in REASONS.items()}
         return {reason: count for reason, count in counts.items() if count}
 
+    def summary(self) -> dict[str, Any]:
+        """Returns the numbers of pairs that were read, kept and dropped, as JSON data."""
+        return {"read": self.total, "kept": self.kept, "dropped": self.dropped}
+
     def without(self, **dropped: int) -> "CleaningReport":
         """Returns a report with more dropped pairs; `dropped` has their number for each fault."""
         rest = self.kept - sum(dropped.values())

@@ -344,9 +344,8 @@ class LabelledBatch(NamedTuple):
 
 def stack_labels(labels: Sequence[int], rows: int) -> Int[np.ndarray, "rows"]:
     """Shifts class ids to start at one, and pads them with 0 to `rows` entries."""
-    filled = np.full(rows, NO_LABEL, np.int32)
-    filled[: len(labels)] = np.add(labels, 1)
-    return filled
+    padding = (0, rows - len(labels))
+    return np.pad(np.add(labels, 1), padding, constant_values=NO_LABEL).astype(np.int32)
 
 
 class LabelledPlan(BucketPlan[LabelledBatch]):

@@ -9,7 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
-from transformer.data.documents import Documents, TextBatch, cut_chunks, pack_chunks
+from transformer.data.documents import Documents, TextBatch, cut_chunks, read_rows
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import (
@@ -144,7 +144,7 @@ class Generator(TokenPredictor):
         rows = static_rows(len(pieces), self.decode.batch_size)
         for start in range(0, len(pieces), rows):
             chosen = pieces[start : start + rows]
-            batch = pack_chunks(text, [[piece] for piece in chosen], rows, context)
+            batch = read_rows(text, chosen, rows, context)
             nll = self._row_nll(variables, batch)
             for row, (first, end) in enumerate(chosen):
                 ids = text.store.tokens[first:end].tolist()

@@ -29,7 +29,7 @@ from transformer.errors import UserError
 from transformer.files import Each, read_json, write_json
 from transformer.inference.base import Params, Variables
 from transformer.inference.classifier import ClassPredictor, TextClassifier
-from transformer.metrics.classification import class_scores
+from transformer.metrics.classification import MIN_PROBABILITY, class_scores
 from transformer.model.build import check_names
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
@@ -51,8 +51,6 @@ LABELS, WEIGHTS = "labels.json", "class_weights.json"
 RESTORE = "restore the file that was written with the checkpoints"
 NO_PIXELS: Mapping[str, Any] = MappingProxyType({})
 SCORED_SPLITS = ("validation", "test")
-# Replaces probabilities that underflow to zero in float32, as in `class_scores`.
-MIN_PROBABILITY = np.finfo(np.float32).tiny
 
 
 class LabelledText(NamedTuple):
@@ -249,7 +247,6 @@ class ClassificationTask(Task):
         truth, labels = self.text.encoded[split].labels, self.text.labels
         interval = final and self.config.evaluate.bootstrap > 1
         scores = class_scores(truth, probabilities, labels, interval)
-        del scores["texts"]  # the signature includes this number
         likelihoods = np.maximum(probabilities[np.arange(len(truth)), truth], MIN_PROBABILITY)
         right = probabilities.argmax(axis=1) == truth
         kinds = np.array([item.kind.replace(" ", "_") for item in self.text.held_out[split]])

@@ -167,12 +167,10 @@ class LanguageModelTask(TokenTask):
         count = settings.snapshot_statistics
         every = max(1, len(text.store.tokens) // (context * max(1, count)))
         texts = list(itertools.islice(pack_rows(text, 1, context), 0, count * every, every))
-        if not texts:
-            return HeadSnapshots(attend, [], [])
         readable = min(settings.snapshot_sentences, len(texts))  # excludes rows of padding
         order = kept_first(range(len(texts)), range(len(texts)), readable)
         maps = model.num_heads * model.num_decoder_layers
-        rows = min(len(texts), batch_rows(context, maps, data.batch_tokens))
+        rows = min(len(texts) or 1, batch_rows(context, maps, data.batch_tokens))
         empty = TextBatch(*np.zeros((3, 1, context), np.int32))
         texts = [texts[i] for i in order] + [empty] * (-len(texts) % rows)
         batches = [

@@ -136,19 +136,19 @@ def _not_held_out(text: TrainingPairs, corpus: CorpusSettings, held_out: Hashes)
 
 def _oriented(pairs: Iterable[Pair], corpus: CorpusSettings) -> Iterable[Pair]:
     """Returns a corpus's pairs, swapped if `reverse` is set, with the corpus tag prepended."""
-    return Restartable(lambda: (_orient(pair, corpus) for pair in pairs))
 
+    def orient(pair: Pair) -> Pair:
+        source, target, links, further = pair
+        if corpus.reverse:
+            source, target = target, source
+            links = links and tuple(sorted((j, i) for i, j in links))
+        if corpus.tag:
+            words = len(corpus.tag.split())
+            source = f"{corpus.tag} {source}"
+            links = links and tuple((i + words, j) for i, j in links)
+        return Pair(source, target, links, further)
 
-def _orient(pair: Pair, corpus: CorpusSettings) -> Pair:
-    source, target, links, further = pair
-    if corpus.reverse:
-        source, target = target, source
-        links = links and tuple(sorted((j, i) for i, j in links))
-    if corpus.tag:
-        words = len(corpus.tag.split())
-        source = f"{corpus.tag} {source}"
-        links = links and tuple((i + words, j) for i, j in links)
-    return Pair(source, target, links, further)
+    return Restartable(lambda: map(orient, pairs))
 
 
 # -- description and statistics
@@ -183,17 +183,19 @@ def summary(
     tokenizers = corpus.source_tokenizer, corpus.target_tokenizer
     sizes = {side: t.vocab_size for side, t in zip(SIDES, tokenizers, strict=True)}
     joint = config.tokenizer.joint
+    corpora = {
+        each.name: {**report.summary(), "drawn": drawn}
+        for each, report, drawn in zip(
+            corpora_of(config.data), corpus.reports, plan.drawn, strict=False
+        )
+    }
     return {
         "splits": {
             split: {"sentence pairs": count, **faults.get(split, {})}
             for split, count in counts.items()
         },
-        "cleaning": {
-            "read": corpus.report.total,
-            "kept": corpus.report.kept,
-            "dropped": corpus.report.dropped,
-        },
-        **_corpora(config.data, corpus, plan),
+        "cleaning": corpus.report.summary(),
+        **({"corpora": corpora} if corpora else {}),
         "oov_rate": corpus.unknown_fraction,
         "vocabulary": {"source and target": sizes["source"]} if joint else sizes,
         **plan_summary(plan),
@@ -204,20 +206,6 @@ def summary(
             source_language(config.decode, config.data),
         ),
     }
-
-
-def _corpora(data: ConfigDict, corpus: Corpus, plan: BatchPlan) -> dict[str, Any]:
-    """Returns the statistics of each corpus if there are several corpora."""
-    counts = {
-        each.name: {
-            "read": report.total,
-            "kept": report.kept,
-            "dropped": report.dropped,
-            "drawn": drawn,
-        }
-        for each, report, drawn in zip(corpora_of(data), corpus.reports, plan.drawn, strict=False)
-    }
-    return {"corpora": counts} if counts else {}
 
 
 def describe_draws(corpus: Corpus) -> list[str]:

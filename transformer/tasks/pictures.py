@@ -16,7 +16,12 @@ from transformer.data import held_out
 from transformer.data.characters import PUNCTUATION
 from transformer.data.encode import TOKENIZER, make_tokenizer
 from transformer.data.labelled import LabelledBatch
-from transformer.data.pictures.patches import EncodedPictures, PicturePlan, encode_pictures
+from transformer.data.pictures.patches import (
+    EncodedPictures,
+    PicturePlan,
+    read_questions,
+    store_pictures,
+)
 from transformer.data.pictures.sources import (
     ANSWERS,
     CLASSES,
@@ -25,6 +30,7 @@ from transformer.data.pictures.sources import (
     look_of,
     open_pictures,
 )
+from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import Tokenizer, load_tokenizer
 from transformer.inference.base import Params
 from transformer.inference.pictures import PictureClassifier
@@ -97,9 +103,14 @@ class PictureTask(ClassificationTask):
         return self._make_kept_text(folder, {"test": given.items}, {"test": given.pixels})
 
     def _encode(self, items, pixels, labels, tokenizer: Tokenizer | None) -> EncodedPictures:
-        sizes = self.config.data.max_tokens, self.config.model.patch_size
-        pixels = np.zeros_like(pixels) if self.config.data.blind else pixels
-        return encode_pictures(items, pixels, labels, tokenizer, *sizes)
+        data, number = self.config.data, {label: i for i, label in enumerate(labels)}
+        pixels = np.zeros_like(pixels) if data.blind else pixels
+        questions = [item.question for item in items]
+        return EncodedPictures(
+            store_pictures(items, pixels, self.config.model.patch_size),
+            TokenStore.of(read_questions(questions, tokenizer, data.max_tokens)),
+            np.array([number[item.label] for item in items], np.int32),
+        )
 
     def load(self, folder: Path) -> PictureClassifier:
         asks = self.label_type == ANSWERS
@@ -183,9 +194,6 @@ class PictureTask(ClassificationTask):
     @property
     def train_tokens(self) -> dict[str, int]:
         return {}
-
-    def notes(self) -> list[str]:
-        return []
 
     def data_summary(self) -> dict[str, Any]:
         tokenizer = self.text.tokenizer

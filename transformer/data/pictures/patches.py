@@ -41,7 +41,6 @@ logger = logging.getLogger(__name__)
 logging.getLogger("PIL").setLevel(logging.CRITICAL)  # Pillow also logs the errors that it raises
 
 Pixels = UInt8[np.ndarray, "S S C"]
-Patches = UInt8[np.ndarray, "P F"]
 
 
 def read_picture(
@@ -166,7 +165,7 @@ def read_classes(folder: Path) -> list[tuple[str, str, str]]:
 class SeenPicture(NamedTuple):
     """An image and a question as model inputs; the question may have no tokens."""
 
-    patches: Patches
+    patches: UInt8[np.ndarray, "P F"]
     tokens: Ids
 
 
@@ -219,24 +218,6 @@ def read_questions(
     if tokenizer is None:
         return [[] for _ in questions]
     return [ids[:max_tokens] for ids in read_texts(questions, tokenizer)]
-
-
-def encode_pictures(
-    items: Sequence[LabelledPicture],
-    pixels: UInt8[np.ndarray, "pictures S S C"],
-    labels: Sequence[str],
-    tokenizer: Tokenizer | None,
-    max_tokens: int,
-    patch_size: int,
-) -> EncodedPictures:
-    """Encodes items as patches, at most `max_tokens` question tokens, and class ids."""
-    tokens = read_questions([item.question for item in items], tokenizer, max_tokens)
-    number = {label: i for i, label in enumerate(labels)}
-    return EncodedPictures(
-        store_pictures(items, pixels, patch_size),
-        TokenStore.of(tokens),
-        np.array([number[item.label] for item in items], np.int32),
-    )
 
 
 def store_pictures(

@@ -242,16 +242,10 @@ def read_table(path: Path, data: ConfigDict, look: Look, label_type: str) -> Pic
         data = ConfigDict({**data, "picture_field": "0", "text_field": "1"})
         near = folder, *sorted(folder.glob("*/")), *sorted(folder.parent.glob("*/"))
         folder = next((each for each in near if (each / first[1]).is_file()), folder)
-    return _read_split(_picture_rows(path, data, label_type, folder), folder, look)
-
-
-def _picture_rows(
-    path: Path, data: ConfigDict, label_type: str, folder: Path
-) -> list[tuple[str, str, str]]:
-    """Returns the image name, question and label in each row of a table."""
     keys = FIELDS[label_type]
 
     def make(*cells: Any) -> tuple[str, str, str]:
+        """Returns the image name, question and label in a row."""
         values = [json.dumps(cell) if isinstance(cell, bool | int) else cell for cell in cells]
         for key, value in zip(keys, values, strict=True):
             if not text_value(value, key).strip():
@@ -262,7 +256,7 @@ def _picture_rows(
             raise BrokenError(f"{folder / name} is not a file")
         return name, "".join(question), label
 
-    return [*TableFile(path, data, keys, make, exact=True)]
+    return _read_split([*TableFile(path, data, keys, make, exact=True)], folder, look)
 
 
 def _read_split(items: Sequence[tuple[str, str, str]], folder: Path, look: Look) -> PictureSplit:
