@@ -78,7 +78,11 @@ def choose(text: str | None, parts: Sequence[str]) -> list[str]:
 
 def show_results(results: Mapping[str, Any], before: Mapping[str, Any] | None, name: str) -> bool:
     """Prints the results and the regressions from `before`; returns whether anything regressed."""
-    print_tables(results["parts"], f"{name} on {summary.machine(results['environment'])}")
+    parts, title = results["parts"], f"{name} on {summary.machine(results['environment'])}"
+    if training := list(map(list, training_rows(parts))):
+        print_rows(Table(title, TRAINING_HEAD, training, len(TRAINING_HEAD)))
+    others = list(map(list, other_rows(parts)))
+    print_rows(Table("" if training else title, OTHER_HEAD, others, len(OTHER_HEAD)))
     if not before:
         return False
     changes = summary.compare(before, results)
@@ -139,11 +143,3 @@ def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             if start in measured:
                 seconds = _spread_text(measured[start]["seconds"], ".1f")
                 yield name, f"start to the second step, {title} in the cache", f"{seconds} s"
-
-
-def print_tables(parts: Mapping[str, Any], title: str) -> None:
-    """Prints the training table and the table of all other results."""
-    training, others = list(map(list, training_rows(parts))), list(map(list, other_rows(parts)))
-    if training:
-        print_rows(Table(title, TRAINING_HEAD, training, len(TRAINING_HEAD)))
-    print_rows(Table("" if training else title, OTHER_HEAD, others, len(OTHER_HEAD)))

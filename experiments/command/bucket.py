@@ -91,19 +91,6 @@ class Bucket:
                 return
             self.copy = first.with_name(f"{first.name}.{number}")
 
-    def _objects(self) -> dict[str, str]:
-        """Returns the identity of each object in the bucket, keyed by file name."""
-        self._store.invalidate_cache()
-        objects = self._store.find(self._root, detail=True)
-        names = {path[len(self._root) + 1 :]: info for path, info in objects.items()}
-        if odd := [name for name in names if name.startswith("/") or ".." in name.split("/")]:
-            raise UserError(f"--workdir={self.url} has the object {odd[0]!r}, which no run writes")
-        return {
-            name: _object_identity(info)
-            for name, info in names.items()
-            if _belongs_to_run(name) and not name.startswith(f"{LOCKS}/")
-        }
-
     def open_copy(self, training: bool) -> None:
         """Acquires the lock if `training`, and synchronises the copy with the bucket.
 
@@ -123,7 +110,9 @@ class Bucket:
             for _ in range(ROUNDS):  # until a download finds no new objects
                 if not self._download(same):
                     break
-        _delete_empty_folders(self.copy)  # left by deleted checkpoints
+        for path in sorted(self.copy.rglob("*"), reverse=True):  # left by deleted checkpoints
+            with contextlib.suppress(OSError):  # a non-empty folder, or a file
+                path.rmdir()
         if not training:  # uploads only its own changes, not those of a killed command
             stats = {name: _file_stat(self.copy / name) for name in self._names()}
             self._files = {name: [self._files[name][0], *stat] for name, stat in stats.items()}
@@ -136,8 +125,18 @@ class Bucket:
 
         Returns whether there were any new objects.
         """
-        objects, files = self._objects(), {}
-        whole = _whole_objects(objects)
+        self._store.invalidate_cache()
+        paths, files = self._store.find(self._root, detail=True), {}
+        names = {path[len(self._root) + 1 :]: info for path, info in paths.items()}
+        if odd := [name for name in names if name.startswith("/") or ".." in name.split("/")]:
+            raise UserError(f"--workdir={self.url} has the object {odd[0]!r}, which no run writes")
+        objects = {  # the identity of each object
+            name: _object_identity(info)
+            for name, info in names.items()
+            if _belongs_to_run(name) and not name.startswith(f"{LOCKS}/")
+        }
+        folders = {name: re.match(r"(?:.*/)?checkpoints/\d+/", name) for name in objects}
+        whole = {name for name, f in folders.items() if not f or f"{f[0]}{RECORD}" in objects}
         for name in [*self._names()]:
             identity, *stat = self._files.get(name, [None])
             equal = _file_stat(self.copy / name) == stat
@@ -288,12 +287,6 @@ def _is_log(name: str) -> bool:
     return Path(name).name.startswith(LOGS)
 
 
-def _whole_objects(names: Iterable[str]) -> set[str]:
-    """Returns all names except those in incomplete checkpoints of a run or of its trials."""
-    folders = {name: re.match(r"(?:.*/)?checkpoints/\d+/", name) for name in names}
-    return {name for name, f in folders.items() if not f or f"{f[0]}{RECORD}" in folders}
-
-
 def _object_identity(info: dict[str, Any]) -> str:
     """Returns a string that changes whenever an object is overwritten."""
     for key in ("ETag", "etag", "generation", "mtime", "LastModified", "created"):
@@ -309,12 +302,6 @@ def _file_stat(path: Path) -> list[int]:
     except FileNotFoundError:
         return []
     return [stat.st_size, stat.st_mtime_ns]
-
-
-def _delete_empty_folders(folder: Path) -> None:
-    for path in sorted(folder.rglob("*"), reverse=True):
-        with contextlib.suppress(OSError):  # a non-empty folder, or a file
-            path.rmdir()
 
 
 @contextlib.contextmanager

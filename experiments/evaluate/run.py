@@ -51,7 +51,10 @@ def train(run: Run, processes: str = "") -> int | None:
     if not group.leads:
         logging.disable(logging.WARNING)  # the leader logs the same messages
     with group.together(), contextlib.ExitStack() as held:
-        group.compare(_common_settings(run))
+        code = environment.describe()["code"]
+        values = {k: v for k, v in flatten(config).items() if k not in having("path")}
+        keys = {f"config.{key}": repr(value) for key, value in values.items()}
+        group.compare({"jax": jax.__version__, "the code": str(code and code["commit"]), **keys})
         make_mesh(jax.devices(), config.train.mesh)  # raises if the mesh does not fit the devices
         check_source(run)
         run.check_same(training=True)
@@ -61,14 +64,6 @@ def train(run: Run, processes: str = "") -> int | None:
         # Opening the checkpoints deletes incomplete ones, so no other process may write them now.
         group.agree(lambda: held.enter_context(workdir.locked(run.folder)))
         return _train_and_score(TrainingRun(task, config, run.folder, writes=group.leads), group)
-
-
-def _common_settings(run: Run) -> dict[str, str]:
-    """Returns the settings that must be equal in all processes of a training run."""
-    code = environment.describe()["code"]
-    values = {k: v for k, v in flatten(run.config).items() if k not in having("path")}
-    keys = {f"config.{key}": repr(value) for key, value in values.items()}
-    return {"jax": jax.__version__, "the code": str(code and code["commit"]), **keys}
 
 
 def _train_and_score(run: TrainingRun, group: Group) -> int | None:

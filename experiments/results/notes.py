@@ -1,7 +1,8 @@
 """Notes below the tables of a sweep or comparison, on the method and limits of each number."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from transformer.metrics.registry import SWEEPS, metrics_of
 from .statistics import CONFIDENCE, LEVEL, POWER, TESTS, Difference, test_of
 from .systems import Comparison
 
@@ -27,31 +28,27 @@ def write_notes(comparison: Comparison) -> list[str]:
             f"Scores are of the {measures.split} set, because not all runs have scores of a "
             f"{measures.splits[0]} set."
         )
-    lines += _sweep_notes(comparison)
-    if baseline is not None and baseline.lost:
-        lines.append("Nothing is compared: the baseline has seeds that were pruned or failed.")
-    lines += _difference_notes(comparison)
-    paths = {measure.path for measure in comparison.scores if comparison.has(measure.path)}
-    lines += [text for path, text in measures.about.items() if path in paths]
-    if comparison.trials:
-        lines.append("Costs are means over seeds; minutes are of training, evaluations included.")
-    return lines
-
-
-def _sweep_notes(sweep: Comparison) -> Iterable[str]:
-    """Yields sentences about missing trials and scores that are not compared."""
-    if sweep.vocabularies:
-        yield (
-            f"Settings are compared by {sweep.measures.main.title}. Perplexity, nll and accuracy, "
-            f"which are means over tokens, are only in results.csv: {sweep.vocabularies} have "
+    if comparison.vocabularies:
+        lines.append(
+            f"Settings are compared by {measures.main.title}. Perplexity, nll and accuracy, which "
+            f"are means over tokens, are only in results.csv: {comparison.vocabularies} have "
             "different vocabularies."
         )
-    if any(system.lost for system in sweep.systems):
-        yield (
+    if any(system.lost for system in comparison.systems):
+        lines.append(
             "In brackets: means over the remaining seeds of settings with pruned or failed seeds, "
             "mostly the worse ones. Such a mean is too good: the setting is not compared, and "
             "sorts last."
         )
+    if baseline is not None and baseline.lost:
+        lines.append("Nothing is compared: the baseline has seeds that were pruned or failed.")
+    lines += _difference_notes(comparison)
+    paths = {measure.path for measure in comparison.scores if comparison.has(measure.path)}
+    metrics = metrics_of(measures.scored, SWEEPS).values()
+    lines += [m.about for m in metrics if m.about and f"{measures.split}.{m.name}" in paths]
+    if comparison.trials:
+        lines.append("Costs are means over seeds; minutes are of training, evaluations included.")
+    return lines
 
 
 def _difference_notes(comparison: Comparison) -> list[str]:

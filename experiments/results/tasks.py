@@ -19,9 +19,8 @@ from transformer import tasks
 from transformer.data import documents
 from transformer.data.corpora import Tagger
 from transformer.errors import UserError
-from transformer.files import open_arrays, read_file
+from transformer.files import read_file
 from transformer.metrics.registry import SWEEPS, Metric, find, metrics_of
-from transformer.runs.run import SCORES
 from transformer.tasks.base import PICTURES
 from .statistics import OfSums, ratio_of_sums
 
@@ -104,16 +103,6 @@ def read_likelihoods(folder: Path, data: ConfigDict | None) -> Texts:
     return Texts({LIKELIHOODS: texts}, {"text": texts}, outputs)
 
 
-def read_counts(folder: Path) -> dict[str, Counts]:
-    """Returns per-text counts, keyed by metric; test scores are computed from their sums."""
-    path = folder / SCORES
-    try:
-        with open_arrays(path) as arrays:
-            return dict(arrays)
-    except ValueError as error:
-        raise unreadable(path, error) from None
-
-
 def count_words(texts: Iterable[str]) -> Int64[np.ndarray, "texts"]:
     """Returns the number of words of each text."""
     return np.array([*map(documents.count_words, texts)], np.int64)
@@ -194,15 +183,10 @@ class TaskMeasures:
     same: str = "compare runs of one test set, or name a set that all were scored on with --set"
     others: tuple[str, ...] = ()  # further columns, named as in `panels`; `name_*` matches prefixes
     splits: tuple[str, ...] = ("test",)
-    task: str = ""
+    scored: str = ""  # the name of the task's metrics in `metrics.registry.REGISTRY`
     noun: str = ""  # the name of a text in the test set
     unit: str = ""  # the unit of the speed
     split: str = "test"  # the compared split: the first of `splits` for which all runs have scores
-
-    @property
-    def scored(self) -> str:
-        """The name of the task's metrics in `metrics.registry.REGISTRY`."""
-        return tasks.REGISTRY[self.task].metrics
 
     def metric(self, name: str) -> Metric:
         """Returns a metric of the task."""
@@ -218,12 +202,6 @@ class TaskMeasures:
         """The measures of the other score columns."""
         metrics = [name for name in metrics_of(self.scored, SWEEPS) if name != self.main_metric]
         return [self.measure(name) for name in (*metrics, *self.others)]
-
-    @property
-    def about(self) -> dict[str, str]:
-        """Notes on the numbers in the table, keyed by path."""
-        metrics = metrics_of(self.scored, SWEEPS).items()
-        return {f"{self.split}.{n}": m.about for n, m in metrics if m.about}
 
     def measure(self, name: str, panel: bool = False) -> Measure:
         """Returns a metric's measure, titled for a column or, at more length, for a subplot."""
@@ -283,8 +261,8 @@ MEASURES = {"translations": TRANSLATION, "texts": LANGUAGE_MODEL, "classes": CLA
 def measures_of(name: str) -> TaskMeasures:
     """Returns the measures for a task's metrics, with the task's noun and unit."""
     task = tasks.REGISTRY[name]
-    unit = task.unit.removeprefix("target ")
-    measures = dataclasses.replace(MEASURES[task.metrics], task=name, noun=task.noun, unit=unit)
+    about = {"scored": task.metrics, "noun": task.noun, "unit": task.unit.removeprefix("target ")}
+    measures = dataclasses.replace(MEASURES[task.metrics], **about)
     # An image input has no length in words.
     return dataclasses.replace(measures, by_length=()) if task.reads == PICTURES else measures
 

@@ -149,22 +149,6 @@ def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     return "; ".join(f"{k} was {theirs.get(k)!r} and is {ours.get(k)!r}" for k in keys)
 
 
-def number_trials(
-    trials: Sequence[PlannedTrial], known: Mapping[str, int]
-) -> dict[int, PlannedTrial]:
-    """Returns the trials, keyed by number in the study; new trials get the next free numbers.
-
-    `known` maps the `settings` of the study's trials to their numbers.
-    """
-    numbered: dict[int, PlannedTrial] = {}
-    for trial in trials:
-        new = max((*known.values(), *numbered), default=-1) + 1
-        number = known.get(trial.settings, new)
-        folder = trial_folder(trial.folder.parents[1], number)
-        numbered[number] = trial._replace(number=number, folder=folder)
-    return numbered
-
-
 def check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
     """Raises UserError for unknown keys, invalid choices, or choices with incomparable scores."""
     draft = copy.deepcopy(config)

@@ -63,17 +63,16 @@ class Group:
         name, before = f"talk/{self._talks}", self._alive
         self._alive = math.inf
         try:
-            return self._lead(name, decide, *arguments) if self.leads else self._follow(name)
+            if not self.leads:
+                return self._follow(name)
+            if errors := [word["error"] for word in self._words() if "error" in word]:
+                raise UserError(errors[0])
+            value = decide(*arguments)
+            self._store.key_value_set(name, json.dumps({"value": value}))
+            self._store.key_value_delete(f"talk/{self._talks - KEPT}")
+            return value
         finally:
             self._alive = max(before, time.monotonic())
-
-    def _lead(self, name: str, decide: Callable[..., T], *arguments: Any) -> T:
-        if errors := [word["error"] for word in self._words() if "error" in word]:
-            raise UserError(errors[0])
-        value = decide(*arguments)
-        self._store.key_value_set(name, json.dumps({"value": value}))
-        self._store.key_value_delete(f"talk/{self._talks - KEPT}")
-        return value
 
     def _follow(self, name: str) -> Any:
         while True:

@@ -23,6 +23,8 @@ from transformer.training.progress import Progress, mean_of, parameter_counts
 from transformer.training.run import TrainingRun
 from transformer.training.step import TrainState
 
+DECIDE_EVERY = 10  # maximum steps after which several processes decide together
+
 logger = logging.getLogger(__name__)
 
 
@@ -170,11 +172,24 @@ class Trainer:
                 self._save(state, step, self._active)
         self.group.agree(lambda: [run.checkpoints.wait() for run in self.runs])
         self.group.signals.received = self.group.agree(lambda: self.stop_signal) or self.stop_signal
-        return self._say_end(state, step)
+        if self.stop_signal is not None:
+            saved = f"saved step {step}" if step else "nothing was trained yet"
+            logger.info(
+                f"{signals.name(self.stop_signal)}: {saved}; start the same command again to resume"
+            )
+            return False
+        skipped = self._skipped_steps(state)
+        for i, run in enumerate(self.runs):
+            if i not in self.failures:
+                name = f"{run.folder.name}: " if len(self.runs) > 1 else ""
+                logger.info(name + run.ending(run.saved_step, skipped[i][1]))
+        return True
 
     def _decide(self, state: TrainState, step: int) -> bool:
         """Logs, saves and evaluates when scheduled; returns whether any run has steps remaining."""
-        if self.group.count > 1 and not self.runs[0].may_decide(step):
+        lead, settings = self.runs[0], self.runs[0].config.train
+        every = DECIDE_EVERY, settings.log_every, lead.evaluate_every, lead.total_steps
+        if self.group.count > 1 and all(step % number for number in every):
             return True
         due, to_save, others = self.group.agree_or_stop(self._plan, state, step)
         if not self.group.leads:
@@ -292,19 +307,9 @@ class Trainer:
         seconds, self._since = now - self._since, now
         if steps is not None:
             self._unsaved += seconds
-        for i in self._active:
-            self.runs[i].spend(seconds, steps)
-
-    def _say_end(self, state: TrainState, step: int) -> bool:
-        if self.stop_signal is not None:
-            saved = f"saved step {step}" if step else "nothing was trained yet"
-            logger.info(
-                f"{signals.name(self.stop_signal)}: {saved}; start the same command again to resume"
-            )
-            return False
-        skipped = self._skipped_steps(state)
-        for i, run in enumerate(self.runs):
-            if i not in self.failures:
-                name = f"{run.folder.name}: " if len(self.runs) > 1 else ""
-                logger.info(name + run.ending(run.saved_step, skipped[i][1]))
-        return True
+        for progress in (self.runs[i].progress for i in self._active):
+            progress.seconds += seconds
+            if steps is not None:
+                progress.training_seconds += seconds
+                progress.line_seconds += seconds
+                progress.line_steps += steps

@@ -187,7 +187,12 @@ class VmappedRuns:
         self.stacked = used * on_each
 
     def compile(self, train_step: TrainStep, state: Callable[[], TrainState]) -> StepPrograms:
-        update = jax.vmap(_update_unless_ended(train_step.update))
+        def update_unless_ended(state, gradient, sums, hparams, active):
+            new, metrics = train_step.update(state, gradient, sums, hparams)
+            new = jax.tree.map(lambda after, before: jnp.where(active, after, before), new, state)
+            return new, jax.tree.map(lambda x: jnp.where(active, x, jnp.zeros_like(x)), metrics)
+
+        update = jax.vmap(update_unless_ended)
         return StepPrograms(jax.vmap(train_step.gradient), update, self.by_run)
 
     def arguments(
@@ -228,17 +233,6 @@ class VmappedRuns:
     def _fill(self, each: Sequence[Any]) -> list[Any]:
         """Returns one item per run, followed by the last run's item for each of its copies."""
         return [*each, *[each[-1]] * (self.stacked - self.count)]
-
-
-def _update_unless_ended(update: Callable) -> Callable:
-    """Returns an update function that leaves the state of an inactive run unchanged."""
-
-    def update_unless_ended(state, gradient, sums, hparams, active):
-        new, metrics = update(state, gradient, sums, hparams)
-        new = jax.tree.map(lambda after, before: jnp.where(active, after, before), new, state)
-        return new, jax.tree.map(lambda x: jnp.where(active, x, jnp.zeros_like(x)), metrics)
-
-    return update_unless_ended
 
 
 def wait_for_earlier(results: Sequence[Any]) -> None:

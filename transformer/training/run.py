@@ -29,7 +29,6 @@ from transformer.training.step import TrainState, TrainStep, init_state, make_tr
 
 logger = logging.getLogger(__name__)
 
-DECIDE_EVERY = 10  # maximum steps after which several processes decide together
 MIN_FACTOR, MAX_PEAK = 0.05, 0.1  # usual limits: minimum for noam, maximum for others
 
 
@@ -195,14 +194,6 @@ class TrainingRun(Run):
                 "train longer"
             )
 
-    def spend(self, seconds: float, steps: int | None = None) -> None:
-        """Adds elapsed time, which counts as training time unless `steps` is None."""
-        self.progress.seconds += seconds
-        if steps is not None:
-            self.progress.training_seconds += seconds
-            self.progress.line_seconds += seconds
-            self.progress.line_steps += steps
-
     def log(self, step: int, consecutive_nonfinite: int, nonfinite_steps: int) -> dict[str, float]:
         """Logs the means over all batches since the last log line, and returns the metrics."""
         if consecutive_nonfinite >= self.config.train.max_nonfinite_steps:
@@ -238,11 +229,6 @@ class TrainingRun(Run):
         """Returns whether the state after `step` steps should be saved and evaluated."""
         is_due = step > 0 and (step % self.evaluate_every == 0 or self.ended(step) is not None)
         return is_due and not self.checkpoints.evaluated(step)
-
-    def may_decide(self, step: int) -> bool:
-        """Returns whether several processes synchronise their decisions after `step` steps."""
-        every = DECIDE_EVERY, self.config.train.log_every, self.evaluate_every, self.total_steps
-        return any(step % number == 0 for number in every)
 
     def _count_updates(self, steps: int) -> int:
         """Returns the number of optimizer updates for the given number of batches."""
