@@ -15,11 +15,11 @@ from ml_collections import ConfigDict
 from transformer.data.corpora import Tagger, languages_of
 from transformer.data.labelled import read_texts
 from transformer.errors import UserError
-from transformer.files import read_json
-from transformer.inference import confidence
 from transformer.inference.base import Variables, share, static_lengths, static_rows
+from transformer.inference.confidence import estimate, read_weights
 from transformer.inference.generator import Generator
-from transformer.inference.hypotheses import Translation
+from transformer.inference.hypotheses import NextToken, Translation
+from transformer.inference.inspection import Inspector
 from transformer.inference.prefixes import Prefix
 from transformer.inference.segments import Layout, Segmenter, join
 
@@ -205,38 +205,27 @@ class Confidence(Translate):
 
     name = "confidence"
 
-    @functools.cached_property
-    def weights(self) -> dict[str, Any]:
-        """The weights that the mode `confidence` has fitted to held-out text."""
-        fix = "the mode confidence writes it, if the run has held-out text"
-        return read_json(self.folder / confidence.FILE, confidence.SHAPE, fix)
-
     def plan(self, request):
-        plan, weights = super().plan(request), self.weights
+        plan, weights = super().plan(request), read_weights(self.folder)
 
         def join_results(results: Iterable[Any]) -> list[Any]:
-            results, parts = list(results), collections.defaultdict(list)
-            for number, (_, scores) in zip(plan.numbers, results, strict=True):
-                parts[number].append(scores)
-            rows = enumerate(plan.join(best for best, _ in results), request.first)
-            return [(row, confidence.estimate(row[0].text, parts[n], weights)) for n, row in rows]
+            results, tokens = list(results), collections.defaultdict(list)
+            for number, (_, of_segment) in zip(plan.numbers, results, strict=True):
+                tokens[number] += of_segment
+            rows = plan.join(best for best, _ in results)
+            pairs = zip(rows, tokens.values(), strict=True)
+            return [(row, estimate(weights, row[0].text, of_text)) for row, of_text in pairs]
 
         return plan._replace(join=join_results)
 
     def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
         results = super().compute(items, count, numbers, rows, done)
         texts = [item[0] for item in items], [best[0].text for best in results]
-        scores = confidence.score_tokens(self.predictor, self.variables, *texts)
+        tokens = Inspector(self.predictor, self.variables).next_tokens(*texts, 1, 1.0)
         return [
-            (best, x if best[0].tokens else confidence.score_copy(best[0].text))
-            for best, x in zip(results, scores, strict=True)
+            (best, each if best[0].tokens else [NextToken(f"{best[0].text}\n", 0.0, 0.0, [])])
+            for best, each in zip(results, tokens, strict=True)
         ]
-
-    def judge(self, *texts: Sequence[str]) -> list[confidence.Confidence]:
-        """Returns the confidence in each target, given the sources and the targets."""
-        scores = zip(confidence.score_tokens(self.predictor, self.variables, *texts))
-        pairs = zip(texts[1], scores, strict=True)
-        return [confidence.estimate(*pair, self.weights) for pair in pairs]
 
     def programs(self, rows):
         return iter(())  # `Translate` has the same ones

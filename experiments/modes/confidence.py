@@ -12,6 +12,7 @@ from transformer.data.corpora import parts_of
 from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.inference import confidence as fits
+from transformer.inference.inspection import Inspector
 from transformer.runs.loaded import LoadedRun
 from transformer.runs.run import Run
 from ..process.modes import Options
@@ -28,17 +29,17 @@ def confidence(run: Run, options: Options) -> list[Path]:
     """
     if not held_out.path_of(run.folder, "validation").exists():
         raise UserError(f"{run.folder} has no held-out text: fit confidence where it was trained")
-    loaded, path = LoadedRun(run), run.folder / fits.FILE
+    loaded = LoadedRun(run)
     least = LEAST_CHRF if options.least_chrf is None else options.least_chrf
     fitted, tested = (_samples(loaded, split, least) for split in ("validation", "test"))
-    weights = {name: fits.fit(*sample, name) for name, sample in fitted.items()}
-    points, tests = {}, {}
+    weights, points, tests = {}, {}, {}
     table = rich.table.Table("", *COLUMNS, title=f"{run.folder}, test set")
     for name, (groups, right) in tested.items():
+        weights[name] = fits.fit(*fitted[name], name)
         points[name] = fits.predict(weights[name], groups), np.array(right)
-        tests[name] = dict(zip(COLUMNS, _measure(*points[name]), strict=True))
+        tests[name] = _measure(*points[name])
         table.add_row(f"{len(right):,} {name}", *map("{:.1%}".format, tests[name].values()))
-    write_json(path, {**weights, "least_chrf": least, "test": tests})
+    write_json(path := run.folder / fits.FILE, {**weights, "least_chrf": least, "test": tests})
     print_table(table)
     return [path, _draw(points, run.folder / "figures" / "confidence.png")]
 
@@ -49,9 +50,10 @@ def _samples(loaded: LoadedRun, split: str, least_chrf: int) -> dict[str, tuple[
     pairs = [pair for part in parts for pair in held_out.read_pairs(loaded.folder, part)]
     sources, metric = [pair.source for pair in pairs], sacrebleu.CHRF()
     texts, model = loaded.translate(sources), loaded.trained
-    scores = fits.score_tokens(model.predictor, model.variables, sources, texts)
+    tokens = Inspector(model.predictor, model.variables).next_tokens(sources, texts, 1, 1.0)
     words, lines = ([], []), ([], [])
-    for pair, text, (_, of_words, of_line) in zip(pairs, texts, scores, strict=True):
+    for pair, text, of_text in zip(pairs, texts, tokens, strict=True):
+        of_words, of_line = fits.group_tokens(text, of_text)
         words[0].extend(of_words)
         words[1].extend(fits.match_words(text, pair.target))
         lines[0].append(of_line)
@@ -59,13 +61,13 @@ def _samples(loaded: LoadedRun, split: str, least_chrf: int) -> dict[str, tuple[
     return {"words": words, "lines": lines}
 
 
-def _measure(probabilities: Any, right: Any) -> list[float]:
+def _measure(probabilities: Any, right: Any) -> dict[str, float]:
     """Returns the numbers of the table, from 0 to 1; the last one is the mean of simulations."""
     least = np.argsort(probabilities, kind="stable")[: max(1, len(right) // 10)]
     draws = np.random.default_rng(0).random((RESAMPLES, len(right))) < probabilities
     error, *perfect = (fits.calibration_error(probabilities, x) for x in (right, *draws))
     numbers = 1 - right.mean(), 1 - right[least].mean(), error, np.mean(perfect)
-    return [round(float(number), 4) for number in numbers]
+    return {name: round(float(x), 4) for name, x in zip(COLUMNS, numbers, strict=True)}
 
 
 def _draw(points: dict[str, tuple[Any, Any]], path: Path) -> Path:

@@ -107,11 +107,9 @@ class Worker:
 
     def _answer(self, route: Any, plan: RequestPlan, future: Future[list[Any]]) -> None:
         try:
-            results = self._compute(route, plan, future)
+            future.set_result(self._compute(route, plan, future))
         except Exception as error:
             future.set_exception(error)
-        else:
-            future.set_result(results)
 
     def _compute(self, route: Any, plan: RequestPlan, future: Future[list[Any]]) -> list[Any]:
         """Returns the results of a plan's items; some are None if the future is cancelled."""

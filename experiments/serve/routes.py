@@ -222,7 +222,7 @@ class Explain(Ask):
             yield length, partial(self.predictor.prepare_attention, self.variables, length)
 
     def plan(self, fields: Fields) -> RequestPlan:
-        """Plans a request; the plan's only item is a function that computes the attention."""
+        """Plans a request; the only item is a function that returns the data of the explorer."""
         text, target, tag = fields["text"], fields.get("target"), fields.get("source_tag")
         if isinstance(self.predictor, PictureClassifier):
             if {"target", "source_tag"} & fields.keys():
@@ -236,11 +236,7 @@ class Explain(Ask):
             elif "picture" in fields:
                 raise UserError("picture is for models of pictures: leave it out")
             explain = partial(self.run.attention, text, target, tag)
-        return RequestPlan([None], [explain], lambda results: results[0])
-
-    def compute(self, group: None, items: list[Callable[[], Any]]) -> list[Any]:
-        """Returns the data of the attention explorer for each item."""
-        return [live_example(explain()) for explain in items]
+        return RequestPlan([None], [lambda: live_example(explain())], lambda results: results[0])
 
 
 class Served:

@@ -7,7 +7,9 @@ Logistic regressions turn the model's log-probabilities into these probabilities
 import collections
 import difflib
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,22 +17,19 @@ import regex
 from jaxtyping import Bool, Float
 from scipy.special import expit
 
-from transformer.data.characters import UNSPACED, canonicalize
-from transformer.data.pairs import Pair
+from transformer.data.characters import UNSPACED
 from transformer.errors import UserError
-from transformer.inference.base import Variables
-from transformer.inference.translator import Translator
+from transformer.files import read_json
+from transformer.inference.hypotheses import NextToken
+from transformer.inference.prefixes import SPACE
 
 FILE = "confidence.json"  # in a run's folder, with the weights of words and of lines
-SHAPE = {"words": [float], "lines": [float]}
 # Letters and digits with inner punctuation, as in "don't" and "3.5", or any other character alone.
 INNER = rf"(?:(?!{UNSPACED.pattern})[\p{{L}}\p{{M}}\p{{N}}])+"
 WORD = regex.compile(rf"{INNER}(?:['’.,-]{INNER})*|\S")
 BINS = 10  # of the calibration error
 RIDGE = 0.05  # weight of the squared norm in the fit
 Groups = Sequence[Sequence[float]]  # the log-probabilities of the tokens of each word or line
-# The words of a text, the log-probabilities of each word's tokens, and those of all tokens.
-TokenScores = tuple[list[str], list[list[float]], list[float]]
 
 
 class Confidence(NamedTuple):
@@ -43,10 +42,9 @@ class Confidence(NamedTuple):
 
 def features(groups: Groups) -> Float[np.ndarray, "N 6"]:
     """Returns p and p^8 of the mean and of the least probable token, log of the count, and 1."""
-    columns: Any = [(np.mean(group), np.min(group), np.log(len(group)), 1.0) for group in groups]
-    mean, least, length, one = np.reshape(columns, (-1, 4)).T
-    p = np.exp([mean, least])
-    return np.stack([*p, *p**8, length, one], axis=1)  # the power tells 0.99 from 0.9
+    p = np.exp([[f(group) for group in groups] for f in (np.mean, np.min)])
+    length = np.log([len(group) for group in groups])
+    return np.stack([*p, *p**8, length, length**0], axis=1)  # the power tells 0.99 from 0.9
 
 
 def fit(groups: Groups, right: Sequence[bool], what: str) -> list[float]:
@@ -72,11 +70,19 @@ def predict(weights: Sequence[float], groups: Groups) -> Float[np.ndarray, "N"]:
     return expit(features(groups) @ np.array(weights))
 
 
-def estimate(text: str, parts: Sequence[TokenScores], weights: Mapping[str, Any]) -> Confidence:
-    """Returns the confidence in a translation, given the token scores of its segments."""
-    names, *scores = (list(itertools.chain(*each)) for each in zip(*parts, strict=True))
-    words = zip(names, predict(weights["words"], scores[0]).tolist(), strict=True)
-    return Confidence(text, float(predict(weights["lines"], scores[1:])[0]), list(words))
+def read_weights(folder: Path) -> dict[str, Any]:
+    """Returns the weights of a run, which the mode `confidence` has fitted to held-out text."""
+    fix = "the mode confidence writes it, if the run has held-out text"
+    return read_json(folder / FILE, {"words": [float], "lines": [float]}, fix)
+
+
+def estimate(
+    weights: Mapping[str, Sequence[float]], text: str, tokens: Sequence[NextToken]
+) -> Confidence:
+    """Returns the confidence in a translation, given the tokens of its segments."""
+    of_words, of_line = group_tokens(text, tokens)
+    words = zip(WORD.findall(text), predict(weights["words"], of_words).tolist(), strict=True)
+    return Confidence(text, float(predict(weights["lines"], [of_line])[0]), list(words))
 
 
 def match_words(text: str, reference: str) -> list[bool]:
@@ -97,30 +103,14 @@ def calibration_error(probabilities: Float[np.ndarray, "N"], right: Bool[np.ndar
     return float(sum(abs((probabilities - right)[part].sum()) for part in parts) / len(right))
 
 
-def score_copy(text: str) -> TokenScores:
-    """Returns the token scores of a text that is copied: all of it is certain."""
-    words = WORD.findall(text)
-    return words, [[0.0]] * len(words), [0.0]
-
-
-def score_tokens(
-    model: Translator, variables: Variables, sources: Sequence[str], targets: Sequence[str]
-) -> list[TokenScores]:
-    """Returns the token scores of each target, given its source."""
-    cased = [model.without_case(variables, *pair) for pair in zip(sources, targets, strict=True)]
-    pairs = model.read_pairs(itertools.starmap(Pair, cased))
-    encoded = model.encode_texts([p.source for p in pairs], [p.target for p in pairs], 1)
-    lengths = [len(ids) + 1 for ids in encoded[1]]
-    rows = model.distributions(variables, model.batches(*encoded), lengths, 1)
-    results, written = [], [canonicalize(pair.target) for pair in pairs]
-    starts = model.target_tokenizer.starts(written)
-    for target, text, of_text, tokens in zip(targets, written, starts, rows, strict=True):
-        scores = [token.log_prob for token in tokens]
-        places = token_places(target, text, of_text[: len(scores) - 1])
-        # A word of invisible characters has no tokens.
-        of_words = [[scores[i] for i in place] or scores for place in places]
-        results.append((WORD.findall(target), of_words, scores))
-    return results
+def group_tokens(text: str, tokens: Sequence[NextToken]) -> tuple[list[list[float]], list[float]]:
+    """Returns the log-probabilities of the tokens of each word of a text, and of all tokens."""
+    names = [each.token.replace(SPACE, " ").replace("</s>", "\n") for each in tokens]
+    starts = list(itertools.accumulate(map(len, names), initial=0))
+    scores = [each.log_prob for each in tokens]
+    places = token_places(text, "".join(names), starts[:-1])
+    # A word of invisible characters has no tokens.
+    return [[scores[i] for i in place] or scores for place in places], scores
 
 
 def token_places(text: str, written: str, starts: Sequence[int]) -> list[list[int]]:
@@ -128,16 +118,16 @@ def token_places(text: str, written: str, starts: Sequence[int]) -> list[list[in
 
     Args:
       written: the translation before case and copied strings are restored.
-      starts: the character offset of each token in `written`; see `Tokenizer.starts`.
+      starts: the character offset of each token in `written`; a token may begin with a space.
     """
-    spans: list[tuple[int, int]] = []  # of each character of `text` in `written`
-    sides = [[*map(str.lower, side)] for side in (text, written)]
-    for kind, a, b, c, d in difflib.SequenceMatcher(None, *sides, autojunk=False).get_opcodes():
-        same = kind == "equal"
-        spans += ((c + i, c + i + 1) if same else (c, max(d, c + 1)) for i in range(b - a))
-    tokens, places = list(enumerate(itertools.pairwise([*starts, len(written)]))), []
-    for match in WORD.finditer(text):
-        first, last = spans[match.start()][0], spans[match.end() - 1][1]
-        first -= written[first - 1 : first] == " "  # a token may be the space before a word
-        places.append([i for i, (a, b) in tokens if a < last and (a >= first or b > first)])
+    matches, places = list(regex.finditer(rf" ?({WORD.pattern})", written)), []
+    of_written = [
+        [*range(bisect_right(starts, match.start()) - 1, bisect_left(starts, match.end()))]
+        for match in matches
+    ]
+    sides = WORD.findall(text.lower()), [match[1].lower() for match in matches]
+    for _, a, b, c, d in difflib.SequenceMatcher(None, *sides, autojunk=False).get_opcodes():
+        # The words of a copied string share the tokens of its placeholder.
+        shared = sorted({*itertools.chain(*of_written[c:d])})
+        places += of_written[c:d] if b - a == d - c else [shared] * (b - a)
     return places

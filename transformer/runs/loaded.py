@@ -20,7 +20,7 @@ from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.files import import_sibling, partial_folder
 from transformer.inference.base import Embeddings
-from transformer.inference.confidence import Confidence
+from transformer.inference.confidence import Confidence, estimate, read_weights
 from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import Alternative, Branch, NextToken
 from transformer.inference.inspection import Inspector, count_and_temperature
@@ -161,12 +161,12 @@ class LoadedRun(Run):
         source_tag: str | None = None,
     ) -> list[Confidence]:
         """Returns the confidence in each target, by default the model's translation of a text."""
-        operation: Any = self.operation("confidence")
-        texts = list_of_texts(texts)
+        operation, texts = self.operation("confidence"), list_of_texts(texts)
         if targets is None:
             return [sure for _, sure in operation.answer(Request(texts, source_tag=source_tag))]
-        targets = self._targets("confidence", texts, targets)
-        return operation.judge(self._sources(texts, source_tag), targets)
+        targets, weights = self._targets("confidence", texts, targets), read_weights(self.folder)
+        tokens = self.next_tokens(texts, targets, 1, source_tag=source_tag)
+        return [estimate(weights, *each) for each in zip(targets, tokens, strict=True)]
 
     def next_tokens(
         self,
