@@ -73,7 +73,8 @@ def test_shell_python_and_http_are_equally_sure(fitted, monkeypatch):
 
 
 def test_the_least_sure_lines_come_first_even_after_an_interruption(fitted, monkeypatch):
-    table = translate(fitted, "--sort=confidence").out
+    translate(fitted, "--sort=confidence", f"--output={fitted.parent / 'first'}")
+    table = (fitted.parent / "first").read_text()
     rows = [row.split("\t") for row in table.splitlines()]
     assert [row[1] for row in rows] == sorted(row[1] for row in rows)
     assert sorted((row[0], row[2]) for row in rows) == [*zip("12345", TEXTS, strict=True)]
@@ -94,7 +95,12 @@ def test_the_least_sure_lines_come_first_even_after_an_interruption(fitted, monk
 
 def test_what_does_not_fit_together_is_refused(fitted, tmp_path):
     run = "--mode=translate", f"--workdir={fitted}"
-    refused(*run, "--sort=confidence", stdin=b"a\n", says="a pipe cannot be sorted")
+    refused(
+        *run,
+        "--sort=confidence",
+        stdin=b"a\n",
+        says="use --sort=confidence with --input and --output",
+    )
     refused(*run, "--confidence", "--config.decode.num_best=2", says="decode.num_best=2")
     transformer.load("quickstart").export("bundle", tmp_path / "bundle")
     refused("--mode=confidence", f"--workdir={tmp_path / 'bundle'}", says="no held-out text")
