@@ -9,6 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
+from transformer.data.batches import stack_rows
 from transformer.data.documents import Documents, TextBatch, cut_chunks, pack_chunks
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
@@ -289,10 +290,5 @@ class Generator(TokenPredictor):
 
 def _make_batch(texts: Sequence[Ids], labels: Sequence[Ids], rows: int, length: int) -> TextBatch:
     """Returns a batch of up to `rows` texts padded to `length` tokens; `labels` may be empty."""
-    batch = TextBatch(*np.zeros((3, rows, length), np.int32))
-    for row, ids in enumerate(texts):
-        batch.tokens[row, : len(ids)] = ids
-        batch.segments[row, : len(ids)] = 1
-    for row, ids in enumerate(labels):
-        batch.labels[row, : len(ids)] = ids
-    return batch
+    segments = stack_rows([[1] * len(ids) for ids in texts], rows, length)
+    return TextBatch(stack_rows(texts, rows, length), stack_rows(labels, rows, length), segments)

@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
-from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
+from transformer.data.batches import stack_rows
+from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN
 from transformer.decoding.sampling import NOT_FINITE, Sample, SamplingRule, sample, start_sample
 from transformer.decoding.search import (
     Continuations,
@@ -254,9 +255,7 @@ class Writer(_Decoder):
     def _prompts(self, prefixes: list[list[int]], rows: int, most: int) -> Prompts:
         # The attention time is proportional to this static number of steps.
         steps = static_length(min(most, self.context), self.context)
-        tokens = np.full((rows, steps), PAD_ID, np.int32)
-        for row, ids in enumerate(prefixes):
-            tokens[row, : len(ids)] = ids
+        tokens = stack_rows(prefixes, rows, steps)
         lengths = [len(ids) for ids in prefixes] + [0] * (rows - len(prefixes))
         return Prompts(jnp.asarray(tokens), jnp.asarray(lengths))
 
