@@ -48,7 +48,14 @@ class MetricsWriter:
 
     def __init__(self, workdir: Path, step: int, evaluated: bool = True, logged: bool = True):
         self._path = workdir / METRICS
-        self._drop_after(step, evaluated, logged)
+        if self._path.exists():
+            lines = []
+            for line in self._path.read_bytes().splitlines():
+                event, wrong = parse_json(line, {"step": int, "split": str})
+                place, split = (math.inf, "") if wrong else (event["step"], event["split"])
+                if place < step or (place == step and (logged if split == "train" else evaluated)):
+                    lines.append(line + b"\n")
+            write_bytes(self._path, b"".join(lines))
         self._events = workdir / f"{EVENTS}.{int(time.time())}.{socket.gethostname()}"
         self._file = RecordWriter(str(self._events))
         self._write_event(file_version=BOARD_VERSION)
@@ -76,17 +83,6 @@ class MetricsWriter:
     def _write_event(self, **fields: Any) -> None:
         with naming(self._events):
             self._file.write(Event(wall_time=time.time(), **fields).SerializeToString())
-
-    def _drop_after(self, step: int, evaluated: bool, logged: bool) -> None:
-        if not self._path.exists():
-            return
-        lines = []
-        for line in self._path.read_bytes().splitlines():
-            event, wrong = parse_json(line, {"step": int, "split": str})
-            place, split = (math.inf, "") if wrong else (event["step"], event["split"])
-            if place < step or (place == step and (logged if split == "train" else evaluated)):
-                lines.append(line + b"\n")
-        write_bytes(self._path, b"".join(lines))
 
 
 def write_snapshot(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) -> None:
