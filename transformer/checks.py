@@ -37,7 +37,15 @@ def check(config: ConfigDict, *uses: str) -> None:
         _check_value(key, value)
     check_choice("config.model.architecture", config.model.architecture, (*build.REGISTRY, BAG))
     task = REGISTRY[config.task]
-    _check_corpora(config.data, config.task)
+    corpora = corpora_of(config.data)
+    if corpora and task.reads != PAIRS:
+        raise UserError(
+            f"config.data.corpora is for config.task=translation, not {config.task}: leave it out"
+        )
+    for corpus in corpora:
+        for key, value in flatten(ConfigDict({"data": corpus.data})).items():
+            if key in KEYS:
+                _check_value(key, value, f" of the corpus {corpus.name}")
     sees = task.reads == PICTURES
     if sees != bool(config.model.patch_size):
         fix = "set it to the pixels of a patch's side" if sees else "leave it out"
@@ -138,19 +146,6 @@ def _check_source(data: ConfigDict, task: type[Task]) -> None:
     check_choice("config.data.source", data.source, task.sources)
     if task.reads == PAIRS:
         cleaning.rules_of(data)
-
-
-def _check_corpora(data: ConfigDict, task: str) -> None:
-    """Raises UserError if `config.data.corpora` has an invalid value or does not fit the task."""
-    corpora = corpora_of(data)
-    if corpora and REGISTRY[task].reads != PAIRS:
-        raise UserError(
-            f"config.data.corpora is for config.task=translation, not {task}: leave it out"
-        )
-    flat = [(corpus.name, flatten(ConfigDict({"data": corpus.data}))) for corpus in corpora]
-    for name, values in flat:
-        for key in filter(KEYS.__contains__, values):
-            _check_value(key, values[key], f" of the corpus {name}")
 
 
 def _check_start(config: ConfigDict) -> None:
