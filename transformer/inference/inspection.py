@@ -150,9 +150,8 @@ class Inspector:
     ) -> tuple[list[Any], list[Any]]:
         """Encodes pairs as `translate` read and wrote them."""
         pairs = zip(sources, targets, strict=True)
-        read, written = zip(
-            *(self._model.without_case(self._variables, *pair) for pair in pairs), strict=True
-        )
+        originals = (self._model.without_case(self._variables, *pair) for pair in pairs)
+        read, written = zip(*originals, strict=True)
         return self._model.encode_texts(read, written, 1)
 
     def _word_at(self, ids: list[int], position: int, line: str) -> tuple[str, str]:
