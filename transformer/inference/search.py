@@ -53,9 +53,7 @@ class _Decoder:
         return self._model.apply(variables, source, mask, beam_size, steps, method="init_cache")
 
     def _step(self, variables: Variables) -> Callable[[Any, Any], tuple[Any, Any]]:
-        return lambda tokens, cache: self._model.apply(
-            variables, tokens, cache, method="decode_step"
-        )
+        return functools.partial(self._model.apply, variables, method="decode_step")
 
     def _rule(self, beam_size: int) -> Rule:
         penalty = self._decode.length_penalty, self._decode.alpha
@@ -117,9 +115,8 @@ class BeamSearch(_Decoder):
             unfinished = len(rows) - int(finished.sum())
             if unfinished <= keep:
                 done = jax.device_get(search.done)
-                hypotheses |= {
-                    row: jax.tree.map(lambda x, i=i: x[i], done) for i, row in enumerate(rows)
-                }
+                each = (jax.tree.map(lambda x, i=i: x[i], done) for i in range(len(rows)))
+                hypotheses |= zip(rows, each, strict=True)
             if not unfinished and (steps == max_length or not prepares):
                 return [hypotheses[row] for row in range(len(limits))]
             if 0 < unfinished <= keep:
