@@ -102,7 +102,7 @@ class Segmenter:
             parts = [group]
             if self._length(tag, group) > self._max_length:
                 parts = halve(group, lambda part: self._length(tag, part) <= self.limits[1])
-                cut += 1
+                cut += len(parts) > 1
             segments += [f"{tag} {part.strip()}".lstrip() for part in parts]
         if cut:
             sentence = "a sentence" if cut == 1 else f"{cut} sentences"
