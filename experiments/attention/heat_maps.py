@@ -59,8 +59,6 @@ class Example(NamedTuple):
 
 def checked_figure(seen: Attention, kind: str | None, layer: int, head: int | None) -> Figure:
     """Returns `Attention.figure`; raises UserError if the kind, layer or head does not exist."""
-    if not seen.weights:
-        raise UserError("this model has no attention to draw")
     kind = [kind for kind in KINDS if kind in seen.weights][-1] if kind is None else kind
     seen.check_kind(kind)
     layers, heads, *_ = seen.weights[kind].shape

@@ -111,10 +111,8 @@ def _gold(data_source: str, options: Options, pairs: Sequence[Pair], words: int)
         counts = [(len(split_words(pair.source)), len(split_words(pair.target))) for pair in pairs]
         sizes = [(max(0, source - words), target) for source, target in counts]
         path = Path(options.links).expanduser()
-        gold = [
-            GoldLinks(*(_shift(links, words) for links in both))
-            for both in word_links.read_links(path, sizes, options.input or "the test set")
-        ]
+        read = word_links.read_links(path, sizes, options.input or "the test set")
+        gold = [GoldLinks(*(_shift(links, words) for links in both)) for both in read]
         what = f"--links {options.links} has no sure link, written 0-0"
     else:
         gold = [GoldLinks(pair.alignment) for pair in pairs if pair.alignment is not None]

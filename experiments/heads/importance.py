@@ -291,11 +291,10 @@ def _decoded(task: Task) -> list[Any]:
 def _bleus(task: Any, variables: Variables, models: list[Any], done: Done) -> list[float]:
     """Returns the BLEU of each model's greedy translations, or an empty list for other tasks."""
     pairs, bleus = _decoded(task), []
+    sources = [pair.source for pair in pairs]
     for gates in models if pairs else ():
         group = jax.tree.map(lambda gate: gate[None], _gated(task, {}, gates))
-        [best] = task.predictor.translate_stacked(
-            group, [pair.source for pair in pairs], beam_size=1, shared=variables
-        )
+        [best] = task.predictor.translate_stacked(group, sources, beam_size=1, shared=variables)
         hypotheses = [translations[0].text for translations in best]
         bleus.append(task.text_scores(hypotheses, pairs, final=False)["bleu"])
         done(len(pairs))

@@ -21,7 +21,6 @@ def beam(run: Run, options: Options) -> list[Path]:
     from ..display.plotting import save_figure  # importing matplotlib takes a third of a second
 
     place = text_folder(run.folder, text, options.prefix)
-    place.mkdir(parents=True, exist_ok=True)
     return [save_figure(build_figure(steps), place / "beam.svg")]
 
 

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from transformer.data.corpora import Tagger
 from transformer.errors import UserError
@@ -21,13 +20,21 @@ DRAWN = 32  # number of tokens in the attention plots after training
 
 
 def generate(run: Run, options: Options) -> None:
-    """Writes a continuation of --prompt, or of each line of --input."""
+    """Writes a continuation of each line of --input, or of --prompt, streamed if it is sampled."""
     if options.prompt is None:
         return generate_lines(run, options)
     if options.input is not None:
         raise UserError("--prompt is for --mode=generate, in place of --input")
     with open_output(options.output) as output:
-        generate_one(run, options.prompt, output)
+        trained = run.load_trained()
+        if run.config.decode.search == "beam" or run.config.decode.num_best > 1:
+            [best] = trained.predictor.write(trained.variables, [options.prompt])
+            output.write("\n\n".join(text for text, _ in best))
+        else:
+            for piece in trained.predictor.stream(trained.variables, options.prompt):
+                output.write(piece)
+                output.flush()
+        output.write("\n")
 
 
 @line_mode
@@ -44,19 +51,6 @@ def generate_lines(run: Run, lines: Lines) -> Iterator[str]:
             line = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
             cell = "" if score is None else f"{score:.4f}\t"
             yield f"{number}\t{cell}{line}" if count > 1 else line
-
-
-def generate_one(run: Run, prompt: str, output: TextIO) -> None:
-    """Writes a prompt and its continuation, streamed unless beam search or n-best is used."""
-    trained = run.load_trained()
-    if run.config.decode.search == "beam" or run.config.decode.num_best > 1:
-        [best] = trained.predictor.write(trained.variables, [prompt])
-        output.write("\n\n".join(text for text, _ in best))
-    else:
-        for piece in trained.predictor.stream(trained.variables, prompt):
-            output.write(piece)
-            output.flush()
-    output.write("\n")
 
 
 def attention(run: Run, options: Options) -> list[Path]:

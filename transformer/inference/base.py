@@ -178,11 +178,10 @@ class TokenPredictor(Predictor):
             numbers = jax.device_get(self.distribution(variables, batch, temperature, count))
             for row, i in enumerate(rows):
                 names = self.pieces(batch.labels[row, : lengths[i]])
+                tokens = zip(names, *(x[row] for x in numbers), strict=False)
                 results[i] = [
                     NextToken(name, float(log_prob), float(entropy), self.candidates(*best))
-                    for name, log_prob, entropy, *best in zip(
-                        names, *(x[row] for x in numbers), strict=False
-                    )
+                    for name, log_prob, entropy, *best in tokens
                 ]
                 if not all(math.isfinite(token.log_prob) for token in results[i]):
                     raise not_finite(i + 1, "score")
@@ -304,10 +303,7 @@ def divide(variables: Mapping[str, Any], batch: Any) -> Any:
     divide the batch size. In the latter case, every device computes the whole batch.
     """
     shardings = {x.sharding for x in jax.tree.leaves(variables) if isinstance(x, jax.Array)}
-    if len(shardings) != 1:
-        return batch
-    [sharding] = shardings
-    if not isinstance(sharding, NamedSharding) or not sharding.is_fully_replicated:
+    if len(shardings) != 1 or not (sharding := shardings.pop()).is_fully_replicated:
         return batch
     devices = sorted(sharding.device_set, key=lambda device: device.id)
     if len(devices) == 1 or len(jax.tree.leaves(batch)[0]) % len(devices):

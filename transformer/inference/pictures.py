@@ -1,6 +1,5 @@
 """Image model inference: classification, visual question answering and captioning."""
 
-import functools
 import hashlib
 import logging
 from collections.abc import Sequence
@@ -66,6 +65,7 @@ class PictureClassifier(ClassPredictor):
     ):
         self.config, self.look, self.blind = config, look, blind
         super().__init__(model, tokenizer, labels, max_tokens if tokenizer else 0, batch_size)
+        self._compiled_look = jax.jit(self._look)
 
     @property
     def grid(self) -> int:
@@ -95,8 +95,6 @@ class PictureClassifier(ClassPredictor):
         return not line.strip()
 
     def unread(self, line: str) -> int:
-        if not self.tokenizer:
-            return 0
         [ids] = read_questions([self._split(line, "the line")[1]], self.tokenizer, None)
         return max(0, len(ids) - self.max_tokens)
 
@@ -139,18 +137,14 @@ class PictureClassifier(ClassPredictor):
         """Returns the attention weights from the class token to the patches of each item."""
         results: list[Any] = [None] * len(items)
         for rows, batch in self.batches(items):
-            weights = np.asarray(self._look(variables, batch.source))
+            weights = np.asarray(self._compiled_look(variables, batch.source))
             for row, i in enumerate(rows):
                 results[i] = weights[:, row]
         return results
 
-    @functools.cached_property
-    def _look(self):
-        def look(variables, source):
-            weights = self.batch_attention(variables, source)["encoder_self"].weights
-            return weights[:, :, :, 0, 1 : self.before]
-
-        return jax.jit(look)
+    def _look(self, variables, source):
+        weights = self.batch_attention(variables, source)["encoder_self"].weights
+        return weights[:, :, :, 0, 1 : self.before]
 
     def _split(self, line: str, place: str) -> tuple[str, str]:
         """Splits a line into a file name and a question, or '' if the model has no questions."""

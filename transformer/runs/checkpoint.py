@@ -279,12 +279,9 @@ class Checkpoints:
         for group, leaves in by_group(like).items():
             check_files(self.folder / str(step), group, self._read(step)["files"])
             shapes = {x: jax.ShapeDtypeStruct(y.shape, y.dtype) for x, y in leaves.items()}
-            kinds = {
-                name: ocp.RestoreArgs(restore_type=np.ndarray)
-                if host
-                else ocp.ArrayRestoreArgs(sharding=x.sharding)
-                for name, x in leaves.items()
-            }
+            kinds = dict.fromkeys(leaves, ocp.RestoreArgs(restore_type=np.ndarray))
+            if not host:
+                kinds = {k: ocp.ArrayRestoreArgs(sharding=x.sharding) for k, x in leaves.items()}
             items[group] = ocp.args.PyTreeRestore(item=shapes, restore_args=kinds)
         try:
             restored = self._manager.restore(step, args=ocp.args.Composite(**items))
