@@ -13,7 +13,7 @@ import safetensors.numpy
 
 from transformer.bridges import layers
 from transformer.bridges.layers import HALVES, layer_arrays
-from transformer.bridges.reader import SENTENCES, write_tokenizers, write_unsealed_json
+from transformer.bridges.reader import usage_of, write_tokenizers, write_unsealed_json
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
 from transformer.errors import UserError
 from transformer.files import write_bytes
@@ -48,21 +48,7 @@ CROSS = {
 MODULES = {"encoder": SELF, "decoder": SELF | CROSS}  # of a layer
 FROM_RESIDUAL = ("query", "key", "value", "inner")  # linear maps with inputs of width d_model
 TO_RESIDUAL = ("output", "outer", "norm")
-USAGE = (
-    """In a process without this project, after `pip install transformers torch sentencepiece`:
-
-```python
-from transformers import MarianMTModel, MarianTokenizer
-
-folder = "."  # the path of this one
-tokenizer = MarianTokenizer.from_pretrained(folder)
-model = MarianMTModel.from_pretrained(folder)
-batch = tokenizer(["A sentence."], return_tensors="pt", padding=True)
-print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
-```
-"""
-    + SENTENCES
-)
+USAGE = usage_of("marian")
 
 
 def write(predictor: Translator, params: Any, folder: Path) -> None:
