@@ -63,8 +63,16 @@ class Group:
         name, before = f"talk/{self._talks}", self._alive
         self._alive = math.inf
         try:
-            if not self.leads:
-                return self._follow(name)
+            while not self.leads:
+                try:
+                    said = json.loads(self._store.blocking_key_value_get(name, int(1000 * POLL)))
+                except jax.errors.JaxRuntimeError as error:
+                    if "DEADLINE_EXCEEDED" in str(error):
+                        continue
+                    raise
+                if "error" in said:
+                    raise UserError(said["error"])
+                return said["value"]
             if errors := [word["error"] for word in self._words() if "error" in word]:
                 raise UserError(errors[0])
             value = decide(*arguments)
@@ -73,18 +81,6 @@ class Group:
             return value
         finally:
             self._alive = max(before, time.monotonic())
-
-    def _follow(self, name: str) -> Any:
-        while True:
-            try:
-                said = json.loads(self._store.blocking_key_value_get(name, int(1000 * POLL)))
-            except jax.errors.JaxRuntimeError as error:
-                if "DEADLINE_EXCEEDED" in str(error):
-                    continue
-                raise
-            if "error" in said:
-                raise UserError(said["error"])
-            return said["value"]
 
     def agree_or_stop(self, decide: Callable[..., T], *arguments: Any) -> T:
         """Calls `agree`; raises StoppedError in all processes if any has received a signal."""

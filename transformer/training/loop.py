@@ -1,6 +1,5 @@
 """The task-independent training loop: steps, checkpoints and evaluations."""
 
-import functools
 import logging
 import math
 import time
@@ -155,9 +154,9 @@ class Trainer:
         with Progress(lead.total_steps, step, lead.task.unit, limit) as self._progress:
             try:
                 if not step and self.on_start:
-                    start = functools.partial(self.on_start, self.placement.whole(state.params))
-                    self.group.agree_or_stop(self._work, "evaluation of the first weights", start)
-                    del start  # frees the parameters, which may be a copy
+                    # No variable holds the whole parameters, which may be a copy.
+                    whole, what = self.placement.whole, "evaluation of the first weights"
+                    self.group.agree_or_stop(self._work, what, self.on_start, whole(state.params))
                 while self._decide(state, step):
                     batch, ready = next(coming)
                     self.group.begin(self._await, ready)
@@ -280,11 +279,10 @@ class Trainer:
             run.checkpoints.wait()
         self._spend()
         task = chosen[0].task
-        evaluate = functools.partial(self.placement.evaluate, task, params)
-        scores = self._work(f"evaluation at step {step}", evaluate)
+        scores = self._work(f"evaluation at step {step}", self.placement.evaluate, task, params)
         if self.snapshots and len(self.runs) == 1:
-            snapshot = functools.partial(task.snapshot, params)
-            chosen[0].write_snapshot(step, self._work(f"snapshot at step {step}", snapshot))
+            snapshot = self._work(f"snapshot at step {step}", task.snapshot, params)
+            chosen[0].write_snapshot(step, snapshot)
         numbers = [self.runs[i].record(step, scores[i]) for i in due]
         self._progress.note(step, mean_of(numbers))
         stops = self.on_evaluation(step, numbers[0])
@@ -293,11 +291,11 @@ class Trainer:
         self._spend()
         return going
 
-    def _work(self, what: str, work: Callable[[], Any]) -> Any:
-        """Runs `work()` in another thread, to handle signals at once, and returns its result."""
+    def _work(self, what: str, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls `work` in another thread, to handle signals at once, and returns its result."""
         try:
             with self._progress.busy(what):
-                return self.group.signals.wait_for(work, self._progress.tick)
+                return self.group.signals.wait_for(lambda: work(*arguments), self._progress.tick)
         finally:
             self._spend()
 

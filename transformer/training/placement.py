@@ -60,27 +60,21 @@ class SingleRun:
           train_step: the step of a single run.
           state: a function that returns the shapes of a run's state.
         """
-        if not self._divides:
-            gradient = self.on_mesh(train_step.gradient)
-            return StepPrograms(gradient, train_step.update, self.replicated)
+        if self.mesh.size == 1:
+            return StepPrograms(train_step.gradient, train_step.update, self.replicated)
 
         def gradient(params, *others):
-            whole = jax.lax.with_sharding_constraint(params, self._layout(params, fsdp=False))
-            return train_step.gradient(whole, *others)
+            # `cross_entropy` shards the loss over the mesh of the traced program.
+            with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
+                if self._divides:
+                    places = self._layout(params, fsdp=False)
+                    params = jax.lax.with_sharding_constraint(params, places)
+                return train_step.gradient(params, *others)
 
         shapes = state()
-        moving = jax.eval_shape(lambda params: train_step.rules.split(params)[0], shapes.params)
+        moving, _ = train_step.rules.split(shapes.params)
         layouts = (self._layout(moving), self.replicated), (self._layout(shapes), self.replicated)
-        return StepPrograms(self.on_mesh(gradient), train_step.update, *layouts)
-
-    def on_mesh(self, function: Callable) -> Callable:
-        """Returns `function`, traced with the mesh, over which `cross_entropy` shards the loss."""
-
-        def on_mesh(*arguments):
-            with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
-                return function(*arguments)
-
-        return function if self.mesh.size == 1 else on_mesh
+        return StepPrograms(gradient, train_step.update, *layouts)
 
     def arguments(
         self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]

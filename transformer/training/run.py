@@ -119,15 +119,13 @@ class TrainingRun(Run):
         If there is no checkpoint, returns an initial state, which may contain the weights of
         another run or word vectors.
         """
-        fresh, fingerprint = self.fresh_state(), self.progress.fingerprint
-        text_digest = self.progress.text_digest
-        restored = self.checkpoints.restore_newest(fresh, fingerprint, text_digest)
+        fresh, text_digest = self.fresh_state(), self.progress.text_digest
+        restored = self.checkpoints.restore_newest(fresh, self.progress.fingerprint, text_digest)
         if restored is not None:
             state, saved = restored
             self.progress = RunProgress(**{**saved, "text_digest": text_digest})
             self.saved_step = int(state.step)
             return state
-        self.progress, self.saved_step = RunProgress(fingerprint, text_digest=text_digest), 0
         if (start := self.start) is None:
             return fresh
         params, record = start

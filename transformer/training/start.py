@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import unflatten_dict
 from jaxtyping import Float
 
 from transformer.config import flatten, value_of
@@ -75,7 +76,7 @@ def start_from(run: Run, predictor: Predictor, fresh: Params) -> tuple[Params, d
         "frozen": sum(size for name, size in sizes.items() if rules.is_frozen(name)),
     }
     logger.info("%s", start_line(record))
-    return _tree_like(fresh, params), {"init_from": record}
+    return jax.tree.map(jnp.asarray, unflatten_dict(params, sep="/")), {"init_from": record}
 
 
 def carry(
@@ -151,17 +152,12 @@ def named_tables(predictor: Predictor, params: Params) -> dict[str, tuple[str, l
     """Returns (key in `Predictor.token_tables`, tokens) for each table, keyed by parameter name."""
     names = list(named_leaves(params))
     # Each parameter is replaced by its index in the tree, which identifies it in a token table.
-    places = [np.full((1, 1), i, np.float32) for i in range(len(names))]
-    numbered = jax.tree.unflatten(jax.tree.structure(params), places)
+    places = {name: np.full((1, 1), i, np.float32) for i, name in enumerate(names)}
+    numbered = unflatten_dict(places, sep="/")
     return {
         names[int(vectors[0, 0])]: (use, tokenizer.pieces(range(tokenizer.vocab_size)))
         for use, (vectors, tokenizer) in predictor.token_tables({"params": numbered}).items()
     }
-
-
-def _tree_like(tree: Any, leaves: Flat) -> Any:
-    arrays = [jnp.asarray(leaves[name]) for name in named_leaves(tree)]
-    return jax.tree.unflatten(jax.tree.structure(tree), arrays)
 
 
 # -- word vectors, in the format of GloVe or word2vec
@@ -196,7 +192,7 @@ def start_with_vectors(
         record[side] = about
         count = f"{len(rows):,} of {len(tokens):,} tokens start with vectors of {file}"
         logger.info(f"{name}: {count} ({len(rows) / len(tokens):.0%})")
-    return _tree_like(fresh, leaves), {"vectors": record}
+    return jax.tree.map(jnp.asarray, unflatten_dict(leaves, sep="/")), {"vectors": record}
 
 
 def _vectors_of(
