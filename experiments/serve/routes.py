@@ -150,18 +150,15 @@ class CaptionRoute(Route):
 
 def receive(predictor: Captioner, urls: list[str], place: str = "pictures[{}]") -> list[str]:
     """Returns names of images for a captioner; images are data URLs, never file names."""
-    names = [place.format(i) for i in range(len(urls))]
-    pairs = zip(decode_pictures(urls, names), names, strict=True)
-    return [predictor.source_tokenizer.receive(*pair) for pair in pairs]
+    return [predictor.source_tokenizer.receive(*each) for each in decode_pictures(urls, place)]
 
 
 def see(
     predictor: PictureClassifier, urls: list[str], questions: list[str], place: str = "pictures[{}]"
 ) -> list[SeenPicture]:
     """Returns model inputs for images and questions; images are data URLs, never file names."""
-    names = [place.format(i) for i in range(len(urls))]
-    pictures = list(zip(decode_pictures(urls, names), names, strict=True))
-    for name, question in zip(names, questions, strict=True):
+    pictures = decode_pictures(urls, place)
+    for (_, name), question in zip(pictures, questions, strict=True):
         if predictor.tokenizer and not question.strip():
             raise UserError(f"{name} has no question: give one as its text")
     pixels = [read_picture(data, *predictor.look, name=name) for data, name in pictures]
@@ -172,13 +169,10 @@ class Ask:
     """A route for a method of the run that answers a single request."""
 
     max_batch = 1
+    programs = tuple  # no programs: they are compiled on demand
 
     def __init__(self, run: LoadedRun, name: str):
         self.run, self.name = run, name
-
-    def programs(self) -> Iterator[Program]:
-        """Yields no programs: they are compiled on demand."""
-        yield from ()
 
     def plan(self, fields: Fields) -> RequestPlan:
         """Plans a request; the only item is a function that calls the method."""
@@ -236,11 +230,7 @@ class Explain(Ask):
             elif "picture" in fields:
                 raise UserError("picture is for models of pictures: leave it out")
             explain = partial(self.run.attention, text, target, tag)
-        return RequestPlan([None], [explain], lambda results: results[0])
-
-    def compute(self, group: None, items: list[Callable[[], Any]]) -> list[Any]:
-        """Returns the data of the attention explorer for each item."""
-        return [live_example(explain()) for explain in items]
+        return RequestPlan([None], [lambda: live_example(explain())], lambda results: results[0])
 
 
 class Served:
