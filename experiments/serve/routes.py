@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from transformer.data.corpora import languages_of
 from transformer.data.pictures.patches import SeenPicture, read_picture
 from transformer.errors import UserError
 from transformer.inference.base import static_length, static_lengths
@@ -17,11 +16,10 @@ from transformer.inference.pictures import Captioner, PictureClassifier
 from transformer.model.build import has_cross_attention, has_heads
 from transformer.operations import Operation, Plan, Program, Request
 from transformer.runs.loaded import LoadedRun
-from transformer.runs.workdir import load_config
 from transformer.tasks import REGISTRY
 from ..attention.draw import SIDES, live_example
 from .schema import decode_pictures
-from .serve import example_of, shown_tags
+from .serve import describe
 
 # Batch size. On a CPU, it more than halves the time per text, and larger batches do not help.
 ROWS = 8
@@ -183,8 +181,10 @@ class Ask:
             urls = arguments.pop(picture, [] if many else "")
             names = receive(predictor, urls) if many else receive(predictor, [urls], picture)
             arguments[text] = names if many else names[0]
-        elif picture in fields or text not in fields:
-            raise UserError(f"give {text}, and {picture} to models of pictures alone")
+        elif picture in fields:
+            raise UserError(f"{picture} is for models of pictures: leave it out")
+        elif text not in fields:
+            raise UserError(f"{text} is missing: give it, see /openapi.json")
         call = partial(getattr(self.run, self.name), **arguments)
         size = self.run.config.decode.beam_size
         key, more = ("steps", {"beam_size": size}) if self.name == "beam" else (self.name, {})
@@ -217,19 +217,15 @@ class Explain(Ask):
 
     def plan(self, fields: Fields) -> RequestPlan:
         """Plans a request; the plan's only item is a function that computes the attention."""
-        text, target, tag = fields["text"], fields.get("target"), fields.get("source_tag")
         if isinstance(self.predictor, PictureClassifier):
+            text = fields["text"]
             if {"target", "source_tag"} & fields.keys():
                 raise UserError("target and source_tag are for translators: leave them out")
             [item] = see(self.predictor, [fields.get("picture", "")], [text], "picture")
             unread = self.predictor.unread(f"picture\t{text}")
             explain = partial(self.predictor.attention_of, self.variables, item, unread)
         else:
-            if isinstance(self.predictor, Captioner):
-                [text] = receive(self.predictor, [fields.get("picture", "")], "picture")
-            elif "picture" in fields:
-                raise UserError("picture is for models of pictures: leave it out")
-            explain = partial(self.run.attention, text, target, tag)
+            [explain] = super().plan(fields).items
         return RequestPlan([None], [lambda: live_example(explain())], lambda results: results[0])
 
 
@@ -252,15 +248,10 @@ class Served:
 
     def describe(self) -> dict[str, Any]:
         """Returns the run's description for `GET /api/runs`."""
-        return {
-            "name": self.name,
-            "task": self.run.config.task,
+        run = self.run
+        return describe(self.name, run.folder, run.config, run.trained.steps) | {
             "inputs": self._inputs,
-            "steps": list(self.run.trained.steps),
-            "example": example_of(self.run.folder),
-            "languages": languages_of(load_config(self.run.folder).data),
             "operations": [name for name in self.routes if name != CONFIDENCE],
             "max_best": self._first.max_best,
             "max_length": self._first.operation.max_length,
-            "source_tags": shown_tags(self.run.config.data),
         }

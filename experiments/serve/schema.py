@@ -15,6 +15,8 @@ JSON, FORMS = "application/json", ("application/x-www-form-urlencoded", "multipa
 
 Text = Annotated[str, Field(max_length=CHARACTERS)]
 Texts = Annotated[list[Text], Field(max_length=TEXTS)]
+# No limit on characters, since translations by the server may be longer.
+Targets = Annotated[list[str], Field(max_length=TEXTS)]
 Picture = Annotated[str, Field(description="a data URL, such as data:image/png;base64,...")]
 Pictures = Annotated[list[Picture], Field(max_length=TEXTS)]
 
@@ -32,10 +34,7 @@ class Tagged(Request):  # requests to models trained on several corpora, selecte
 
 class ScoreRequest(Tagged):
     texts: Texts
-    # No limit on characters, since translations by the server may be longer.
-    targets: list[str] | None = Field(
-        None, max_length=TEXTS, description="translations of the texts, for a translator"
-    )
+    targets: Targets | None = Field(None, description="translations of the texts, for a translator")
 
 
 class AttentionRequest(Tagged):
@@ -67,8 +66,8 @@ class Distribution(Tagged):  # requests for the most probable tokens
 class NextTokensRequest(Distribution):
     texts: Texts | None = None
     pictures: Pictures | None = None
-    targets: list[str] | None = Field(
-        None, max_length=TEXTS, description="translations or captions, for models of these"
+    targets: Targets | None = Field(
+        None, description="translations or captions, for models of these"
     )
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import ipaddress
 import logging
 import queue
 import socket
@@ -280,11 +279,6 @@ def listen(host: str, port: int) -> socket.socket:
     # Connections inherit this option; without it, responses are delayed by 40 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
-
-
-def is_local(listening: socket.socket) -> bool:
-    """Returns whether a socket is reachable only from this machine."""
-    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
 class _Stop(signals.StopSignals):
