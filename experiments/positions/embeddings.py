@@ -119,7 +119,7 @@ def make_maps(name: str, vectors: Float[np.ndarray, "V D"]) -> Iterator[Map]:
     first = vectors[:MAX_TOKENS]
     title = f"{table}: t-SNE of {some} tokens, perplexity {perplexity(len(first)):.3g}"
     logger.info(title)
-    yield Map("tsne", tsne(normalize(first)), title)
+    yield Map("tsne", tsne(np.asarray(normalize(first))), title)
     points, (first, second) = pca(vectors)
     title = f"{table}: PCA of {count:,} tokens, {first:.1%} and {second:.1%} of the variance"
     yield Map("pca", points, title)
@@ -155,7 +155,7 @@ def neighbour_tables(tables: Mapping[str, TokenTable], question: str) -> list[Ta
         except UserError as error:
             refusal = refusal or error
             continue
-        unit = normalize(vectors)
+        unit = np.asarray(normalize(vectors))
         point = factors @ unit[ids]
         cosines = unit @ normalize(point[None])[0]
         nearest = [i for i in np.argsort(-cosines, kind="stable") if i not in ids]
