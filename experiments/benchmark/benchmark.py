@@ -48,8 +48,7 @@ def benchmark(run: Run, options: Options) -> None:
     peers = choose_peers(options.peers)
     before = summary.read(Path(options.baseline).expanduser()) if options.baseline else None
     trace = Path(options.trace).expanduser() if options.trace else None
-    with contextlib.ExitStack() as stack:
-        file = options.output and stack.enter_context(open_output(options.output))
+    with open_output(options.output) if options.output else contextlib.nullcontext() as file:
         setting = Setting(peers=tuple(peers), trace=trace)
         results = measure({kind: (kind, Workload(config)) for kind in kinds}, setting)
         if file:

@@ -72,8 +72,7 @@ def plan(run: Run, options: Options) -> None:
     programs in the cache. The free disk space is checked for the run's folder, which is not
     created.
     """
-    with contextlib.ExitStack() as stack:
-        file = options.output and stack.enter_context(open_output(options.output))
+    with open_output(options.output) if options.output else contextlib.nullcontext() as file:
         free = free_memory()
         logger.info("reading the text")
         task = tasks.REGISTRY[run.config.task](run.config)

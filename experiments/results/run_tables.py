@@ -59,12 +59,10 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
         for name, value in scores.items()
         if isinstance(value, int | float) and not name.endswith(NO_KINDS)
     )
-    measures = REGISTRY[task].main, *REGISTRY[task].further
-    columns = [each for measure in measures for each in measure.expand([results])]
+    columns = [REGISTRY[task].main, *REGISTRY[task].further([results])]
     shown = {each.name: each for each in columns if each.path.startswith("test.")}
-    for name in names:
-        metric = REGISTRY[task].metric(name)  # a score that is not in sweep tables
-        shown.setdefault(name, Measure(name, metric.column, metric.scale, metric.format))
+    for name in names:  # with scores that are not in sweep tables
+        shown.setdefault(name, REGISTRY[task].measure(name))
     shown[SECONDS.name] = SECONDS
     rows = [
         [measure.title, *(_cell(measure, scores) for scores in splits.values())]

@@ -124,9 +124,8 @@ class Comparison:
         """The measures shown in tables, main measure first. The results may lack some of them."""
         if not self.trials:
             return [self.measures.measure(name) for name in self.metrics]
-        results = [run.results for run in self.runs]
-        further = (measure.expand(results) for measure in self.measures.further)
-        measures = [self.measures.main, *itertools.chain(*further)]
+        further = self.measures.further([run.results for run in self.runs])
+        measures = [self.measures.main, *further]
         return [each for each in measures if not self.vocabularies or each.name not in PER_TOKEN]
 
     def has(self, path: str) -> bool:

@@ -95,10 +95,8 @@ class LibreTranslate:
             rows, facts = await self._answer(
                 *options, [line for page in pages for line in page.lines]
             )
-            texts = (row[0] for row in rows)
-            sizes = [len(page.lines) for page in pages]
-            best = [[*itertools.islice(texts, size)] for size in sizes]
-            rows = [[page.write(x).decode()] for page, x in zip(pages, best, strict=True)]
+            best = (row[0] for row in rows)
+            rows = [[page.write([next(best) for _ in page.lines]).decode()] for page in pages]
         else:
             rows, facts = await self._answer(*options, fields.q, fields.alternatives + 1)
         answer = {name: [fact] * len(rows) for name, fact in facts.items()}

@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from transformer.data.corpora import languages_of
 from transformer.data.pictures.patches import SeenPicture, read_picture
 from transformer.errors import UserError
 from transformer.inference.base import static_length, static_lengths
@@ -17,11 +16,10 @@ from transformer.inference.pictures import Captioner, PictureClassifier
 from transformer.model.build import has_cross_attention, has_heads
 from transformer.operations import Operation, Plan, Program, Request
 from transformer.runs.loaded import LoadedRun
-from transformer.runs.workdir import load_config
 from transformer.tasks import REGISTRY
 from ..attention.draw import SIDES, live_example
 from .schema import decode_pictures
-from .serve import example_of, shown_tags
+from .serve import describe
 
 # Batch size. On a CPU, it more than halves the time per text, and larger batches do not help.
 ROWS = 8
@@ -150,18 +148,15 @@ class CaptionRoute(Route):
 
 def receive(predictor: Captioner, urls: list[str], place: str = "pictures[{}]") -> list[str]:
     """Returns names of images for a captioner; images are data URLs, never file names."""
-    names = [place.format(i) for i in range(len(urls))]
-    pairs = zip(decode_pictures(urls, names), names, strict=True)
-    return [predictor.source_tokenizer.receive(*pair) for pair in pairs]
+    return [predictor.source_tokenizer.receive(*each) for each in decode_pictures(urls, place)]
 
 
 def see(
     predictor: PictureClassifier, urls: list[str], questions: list[str], place: str = "pictures[{}]"
 ) -> list[SeenPicture]:
     """Returns model inputs for images and questions; images are data URLs, never file names."""
-    names = [place.format(i) for i in range(len(urls))]
-    pictures = list(zip(decode_pictures(urls, names), names, strict=True))
-    for name, question in zip(names, questions, strict=True):
+    pictures = decode_pictures(urls, place)
+    for (_, name), question in zip(pictures, questions, strict=True):
         if predictor.tokenizer and not question.strip():
             raise UserError(f"{name} has no question: give one as its text")
     pixels = [read_picture(data, *predictor.look, name=name) for data, name in pictures]
@@ -172,13 +167,10 @@ class Ask:
     """A route for a method of the run that answers a single request."""
 
     max_batch = 1
+    programs = tuple  # no programs: they are compiled on demand
 
     def __init__(self, run: LoadedRun, name: str):
         self.run, self.name = run, name
-
-    def programs(self) -> Iterator[Program]:
-        """Yields no programs: they are compiled on demand."""
-        yield from ()
 
     def plan(self, fields: Fields) -> RequestPlan:
         """Plans a request; the only item is a function that calls the method."""
@@ -189,8 +181,10 @@ class Ask:
             urls = arguments.pop(picture, [] if many else "")
             names = receive(predictor, urls) if many else receive(predictor, [urls], picture)
             arguments[text] = names if many else names[0]
-        elif picture in fields or text not in fields:
-            raise UserError(f"give {text}, and {picture} to models of pictures alone")
+        elif picture in fields:
+            raise UserError(f"{picture} is for models of pictures: leave it out")
+        elif text not in fields:
+            raise UserError(f"{text} is missing: give it, see /openapi.json")
         call = partial(getattr(self.run, self.name), **arguments)
         size = self.run.config.decode.beam_size
         key, more = ("steps", {"beam_size": size}) if self.name == "beam" else (self.name, {})
@@ -222,20 +216,16 @@ class Explain(Ask):
             yield length, partial(self.predictor.prepare_attention, self.variables, length)
 
     def plan(self, fields: Fields) -> RequestPlan:
-        """Plans a request; the only item is a function that returns the data of the explorer."""
-        text, target, tag = fields["text"], fields.get("target"), fields.get("source_tag")
+        """Plans a request; the plan's only item is a function that computes the attention."""
         if isinstance(self.predictor, PictureClassifier):
+            text = fields["text"]
             if {"target", "source_tag"} & fields.keys():
                 raise UserError("target and source_tag are for translators: leave them out")
             [item] = see(self.predictor, [fields.get("picture", "")], [text], "picture")
             unread = self.predictor.unread(f"picture\t{text}")
             explain = partial(self.predictor.attention_of, self.variables, item, unread)
         else:
-            if isinstance(self.predictor, Captioner):
-                [text] = receive(self.predictor, [fields.get("picture", "")], "picture")
-            elif "picture" in fields:
-                raise UserError("picture is for models of pictures: leave it out")
-            explain = partial(self.run.attention, text, target, tag)
+            [explain] = super().plan(fields).items
         return RequestPlan([None], [lambda: live_example(explain())], lambda results: results[0])
 
 
@@ -258,15 +248,10 @@ class Served:
 
     def describe(self) -> dict[str, Any]:
         """Returns the run's description for `GET /api/runs`."""
-        return {
-            "name": self.name,
-            "task": self.run.config.task,
+        run = self.run
+        return describe(self.name, run.folder, run.config, run.trained.steps) | {
             "inputs": self._inputs,
-            "steps": list(self.run.trained.steps),
-            "example": example_of(self.run.folder),
-            "languages": languages_of(load_config(self.run.folder).data),
             "operations": [name for name in self.routes if name != CONFIDENCE],
             "max_best": self._first.max_best,
             "max_length": self._first.operation.max_length,
-            "source_tags": shown_tags(self.run.config.data),
         }

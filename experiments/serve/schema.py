@@ -12,9 +12,13 @@ from transformer.errors import UserError, shorten
 
 BODY, TEXTS, CHARACTERS = 2**20, 64, 5_000  # maximum bytes, texts per request, characters per text
 JSON, FORMS = "application/json", ("application/x-www-form-urlencoded", "multipart/form-data")
-BEST = "results of each text, best first; by default 1"
 
 Text = Annotated[str, Field(max_length=CHARACTERS)]
+Texts = Annotated[list[Text], Field(max_length=TEXTS)]
+# No limit on characters, since translations by the server may be longer.
+Targets = Annotated[list[str], Field(max_length=TEXTS)]
+Picture = Annotated[str, Field(description="a data URL, such as data:image/png;base64,...")]
+Pictures = Annotated[list[Picture], Field(max_length=TEXTS)]
 
 
 class Request(BaseModel):  # the fields that all requests have
@@ -29,14 +33,8 @@ class Tagged(Request):  # requests to models trained on several corpora, selecte
 
 
 class ScoreRequest(Tagged):
-    texts: list[Text] = Field(max_length=TEXTS)
-    # No limit on characters, since translations by the server may be longer.
-    targets: list[str] | None = Field(
-        None, max_length=TEXTS, description="translations of the texts, for a translator"
-    )
-
-
-Picture = Annotated[str, Field(description="a data URL, such as data:image/png;base64,...")]
+    texts: Texts
+    targets: Targets | None = Field(None, description="translations of the texts, for a translator")
 
 
 class AttentionRequest(Tagged):
@@ -45,15 +43,16 @@ class AttentionRequest(Tagged):
     target: str | None = Field(None, description="translation of it; by default the model's own")
 
 
-class WriteRequest(Request):
-    texts: list[Text] = Field(max_length=TEXTS)
-    num_best: int | None = Field(None, description=BEST)
+class BestRequest(Request):  # requests for the best results
+    num_best: int | None = Field(None, description="results of each text, best first; by default 1")
+
+
+class WriteRequest(BestRequest):
+    texts: Texts
 
 
 class TranslateRequest(WriteRequest, Tagged):
-    prefixes: list[Text] | None = Field(
-        None, max_length=TEXTS, description="how the translation of each text begins"
-    )
+    prefixes: Texts | None = Field(None, description="how the translation of each text begins")
     confidence: bool | None = Field(
         None, description="adds to the best of each: confidence, words (pairs with probability)"
     )
@@ -65,10 +64,10 @@ class Distribution(Tagged):  # requests for the most probable tokens
 
 
 class NextTokensRequest(Distribution):
-    texts: list[Text] | None = Field(None, max_length=TEXTS)
-    pictures: list[Picture] | None = Field(None, max_length=TEXTS)
-    targets: list[str] | None = Field(
-        None, max_length=TEXTS, description="translations or captions, for models of these"
+    texts: Texts | None = None
+    pictures: Pictures | None = None
+    targets: Targets | None = Field(
+        None, description="translations or captions, for models of these"
     )
 
 
@@ -86,24 +85,18 @@ class BeamRequest(Inspected):
     prefix: Text | None = Field(None, description="how the translation begins")
 
 
-class CaptionRequest(Request):
-    pictures: list[Picture] = Field(max_length=TEXTS)
-    num_best: int | None = Field(None, description=BEST)
-    prefixes: list[Text] | None = Field(
-        None, max_length=TEXTS, description="how the caption of each picture begins"
-    )
+class CaptionRequest(BestRequest):
+    pictures: Pictures
+    prefixes: Texts | None = Field(None, description="how the caption of each picture begins")
 
 
-class ClassifyRequest(Request):
-    texts: list[Text] | None = Field(
-        None, max_length=TEXTS, description="texts, or questions on pictures"
-    )
-    pictures: list[Picture] | None = Field(None, max_length=TEXTS)
-    num_best: int | None = Field(None, description=BEST)
+class ClassifyRequest(BestRequest):
+    texts: Texts | None = Field(None, description="texts, or questions on pictures")
+    pictures: Pictures | None = None
 
 
 class LibreTranslateRequest(BaseModel):  # other fields, such as api_key, are ignored
-    q: list[Text] = Field(max_length=TEXTS, description="text, or list of texts")
+    q: Texts = Field(description="text, or list of texts")
     source: str = Field(description="language code, or auto; see /languages")
     target: str = Field(description="language code")
     format: Literal["text", "html"] = "text"
@@ -128,20 +121,24 @@ API: dict[str, tuple[str, type[Request]]] = {
 }
 
 
-def decode_pictures(urls: list[str], names: list[str]) -> list[bytes]:
-    """Decodes images from data URLs to bytes; checks their total number of pixels."""
-    contents, total = [], 0
-    for url, name in zip(urls, names, strict=True):
-        header, _, content = url.partition(",")
+def decode_pictures(urls: list[str], place: str) -> list[tuple[bytes, str]]:
+    """Returns images from data URLs, with their names; checks their total number of pixels.
+
+    `place` is a format string for the name of an image, given its index.
+    """
+    pictures, total = [], 0
+    for number, url in enumerate(urls):
+        name, (header, _, content) = place.format(number), url.partition(",")
         try:
             if not (header.startswith("data:image/") and header.endswith(";base64")):
                 raise ValueError
-            contents.append(base64.b64decode(content, validate=True))
+            data = base64.b64decode(content, validate=True)
         except ValueError:
             raise UserError(f"{name} is not a data URL: send data:image/png;base64,...") from None
-        if (total := total + count_pixels(contents[-1], name)) > MAX_PIXELS:
+        if (total := total + count_pixels(data, name)) > MAX_PIXELS:
             raise UserError(f"pictures have over {MAX_PIXELS:,} pixels in all: send fewer at once")
-    return contents
+        pictures.append((data, name))
+    return pictures
 
 
 def quote(value: Any) -> str:

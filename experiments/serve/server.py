@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import ipaddress
 import logging
 import queue
 import socket
@@ -227,16 +226,15 @@ class Access:
             status = message.get("status", status)
             await send(message)
 
-        refusal = _refuse(scope, self._origins)
         app = self._shared if scope["path"].startswith(PATHS) else self._app
-        app = JSONResponse({"error": refusal[1]}, refusal[0]) if refusal else app
+        app = _refuse(scope, self._origins) or app
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await app(scope, receive_body, send_on)
         except TimeoutError:
             fix = "send fewer or shorter texts, or smaller pictures, at once, or wait"
-            late = {"error": f"no answer in {ANSWER_SECONDS:g} seconds: {fix}"}
-            await JSONResponse(late, 504)(scope, receive, send_on)
+            late = _error(f"no answer in {ANSWER_SECONDS:g} seconds: {fix}", 504)
+            await late(scope, receive, send_on)
         finally:
             seconds = time.perf_counter() - start
             route = getattr(scope.get("route"), "path", "other")
@@ -247,8 +245,8 @@ class Access:
                 logger.info(f"{request} {status} {1000 * seconds:.0f} ms")
 
 
-def _refuse(scope: Scope, origins: Names) -> tuple[int, str] | None:
-    """Returns the status and the reason if a POST request is rejected, or None if it is valid."""
+def _refuse(scope: Scope, origins: Names) -> Response | None:
+    """Returns the response if a POST request is rejected, or None if it is valid."""
     if scope["method"] != "POST":
         return None
     headers, has_forms = Headers(scope=scope), scope["path"].startswith(PATHS)
@@ -256,10 +254,10 @@ def _refuse(scope: Scope, origins: Names) -> tuple[int, str] | None:
     sites = f"http://{host}", f"https://{host}", *(origins if has_forms else ())
     if origin is not None and "*" not in sites and origin.lower() not in sites:
         rule = "only this server's own page and programs can post"
-        return 403, f"Origin {schema.quote(origin)} is another site: {rule}"
+        return _error(f"Origin {schema.quote(origin)} is another site: {rule}", 403)
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != schema.JSON and not (has_forms and kind in ("", *schema.FORMS)):
-        return 415, f"Content-Type {schema.quote(kind)} is not JSON: send application/json"
+        return _error(f"Content-Type {schema.quote(kind)} is not JSON: send application/json", 415)
     return None
 
 
@@ -281,11 +279,6 @@ def listen(host: str, port: int) -> socket.socket:
     # Connections inherit this option; without it, responses are delayed by 40 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
-
-
-def is_local(listening: socket.socket) -> bool:
-    """Returns whether a socket is reachable only from this machine."""
-    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
 class _Stop(signals.StopSignals):
