@@ -177,7 +177,7 @@ class BucketPlan(Plan[BatchT]):
         sentences: int = 0,
         mixture: Mixture | None = None,
     ):
-        self.seed, self.lengths = seed, lengths
+        self.seed, self.mean_lengths = seed, lengths  # over the sides of a sentence
         multiple = min(multiple, sentences or multiple)
         in_turn = np.atleast_2d(lengths)
         self._mixed = mixture is not None
@@ -213,7 +213,7 @@ class BucketPlan(Plan[BatchT]):
     @property
     def padding_fraction(self) -> float:
         """Fraction of padding tokens in an epoch."""
-        return 1.0 - self.epoch_sum(self.lengths) / self.positions
+        return 1.0 - self.epoch_sum(self.mean_lengths) / self.positions
 
     @property
     def drawn(self) -> list[int]:
