@@ -38,7 +38,6 @@ from transformer.tasks.base import (
     LABELLED,
     Task,
     check_positions,
-    initial_folder,
     model_fields,
     plan_sizes,
     plan_summary,
@@ -56,7 +55,8 @@ SCORED_SPLITS = ("validation", "test")
 class LabelledText(NamedTuple):
     """Held-out texts or images with their labels, the encoded splits, and the tokenizer.
 
-    If a run's folder is loaded, `train` and `source` are None, and `class_weights` are set.
+    If a run's folder is loaded, `train` is None, and `class_weights` are set. If not, `sizes` has
+    the number of items per label, for each split.
     """
 
     tokenizer: Any  # Tokenizer; None for images without questions
@@ -65,7 +65,7 @@ class LabelledText(NamedTuple):
     pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
     encoded: Mapping[str, Any]  # EncodedTexts or EncodedPictures
     train: Any = None  # same types as `encoded`
-    source: Any = None  # LabelledSource
+    sizes: Mapping[str, Mapping[str, int]] = MappingProxyType({})
     class_weights: Float[np.ndarray, "C"] | None = None
 
 
@@ -88,18 +88,11 @@ class ClassificationTask(Task):
         self._make_network(self.config.tokenizer.vocab_size, 2)
 
     def read_text(self, folder: Path | None) -> LabelledText:
-        config, source = self.config, open_labelled(self.config.data)
+        source, settings = open_labelled(self.config.data), self.text_settings(folder)
         held = {split: list(source.splits[split]) for split in SCORED_SPLITS}
         refuse_empty(held)
-        train, tokenizer = prepare_labelled(
-            source.splits["train"],
-            source.labels,
-            config.data,
-            config.tokenizer,
-            folder,
-            initial_folder(config),
-        )
-        return self._make_text(tokenizer, source.labels, held, train=train, source=source)
+        train, tokenizer = prepare_labelled(source.splits["train"], source.labels, *settings)
+        return self._make_text(tokenizer, source.labels, held, train=train, sizes=source.sizes)
 
     def read_kept_text(self, folder: Path) -> LabelledText:
         labels = self.predictor.labels
@@ -295,33 +288,35 @@ class ClassificationTask(Task):
         held_out.save(workdir, self.text.held_out, self.text.pixels)
 
     def data_summary(self) -> dict[str, Any]:
-        encoded = {"train": self.text.train, **self.text.encoded}
-        splits = {
-            split: {
-                "texts": sum(sizes.values()),
-                **{f"of class {label}": sizes[label] for label in self.text.labels},
-                f"cut to {self.config.data.max_tokens} tokens": encoded[split].cut,
-            }
-            for split, sizes in self.text.source.sizes.items()
-        }
+        tokenizer, encoded = self.text.tokenizer, {"train": self.text.train, **self.text.encoded}
+        splits = {s: self.count(encoded[s], sizes) for s, sizes in self.text.sizes.items()}
         return {
             "splits": splits,
             "oov_rate": self.text.train.unknown_fraction,
-            "vocabulary": {"all": self.text.tokenizer.vocab_size},
+            "vocabulary": {"all": tokenizer.vocab_size} if tokenizer else {},
             **plan_summary(self.plan),
-            "preview": self._preview(),
+            **self.preview(),
         }
 
-    def _preview(self) -> list[dict[str, str]]:
+    def count(self, encoded: Any, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Returns the counts of a split for `data_summary`, given its number of items per label."""
+        return {
+            "texts": sum(sizes.values()),
+            **{f"of class {label}": sizes[label] for label in self.text.labels},
+            f"cut to {self.config.data.max_tokens} tokens": encoded.cut,
+        }
+
+    def preview(self) -> dict[str, Any]:
         """Returns the class and the first tokens of each of the first training texts."""
         texts = self.text.train
-        return [
+        examples = [
             {
                 "class": self.text.labels[texts.labels[i]],
                 "tokens": " ".join(self.text.tokenizer.pieces(texts.store[i][1:25])),
             }
             for i in range(min(3, len(texts.store)))
         ]
+        return {"preview": examples}
 
 
 def load_labels(folder: Path) -> tuple[str, ...]:

@@ -89,21 +89,13 @@ def read_text(
             text = read_training_pairs(splits["train"], corpus.data, _scored(splits), earlier)
             texts.append(_not_held_out(text, corpus, held_out))
     symbols = () if tokenizer.kind == WORD_TOKENIZER else symbols_of(data)
-    joined = _join(corpora, opened)
-    return joined, encode_corpora(texts, data, tokenizer, folder, symbols, initial)
-
-
-def _join(
-    corpora: Sequence[CorpusSettings], opened: Mapping[str, Mapping[str, Iterable[Pair]]]
-) -> dict[str, Iterable[Pair]]:
-    """Returns the pairs of all corpora together and of each corpus, keyed by split name."""
-    pairs: dict[str, Iterable[Pair]] = {}
+    joined: dict[str, Iterable[Pair]] = {}
     for split in next(iter(opened.values())):
         parts = [_oriented(opened[corpus.name][split], corpus) for corpus in corpora]
         names = (part_name(split, corpus.name) for corpus in corpora)
-        pairs |= zip(names, parts, strict=True)
-        pairs[split] = Restartable(lambda parts=parts: itertools.chain(*parts))
-    return pairs
+        joined |= zip(names, parts, strict=True)
+        joined[split] = Restartable(lambda parts=parts: itertools.chain(*parts))
+    return joined, encode_corpora(texts, data, tokenizer, folder, symbols, initial)
 
 
 def _open(data: ConfigDict, earlier: Hashes | None) -> Mapping[str, Iterable[Pair]]:
@@ -169,8 +161,13 @@ def describe_pairs(data: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPl
         ]
     else:
         kept = [f"{corpus.report}{_held_out_before(data, pairs, '')}"]
-    faults = [line for split, part in corpus.held_out.items() for line in part.describe(split)]
-    return [*kept, *faults, *describe_draws(corpus)]
+    lines = [line for split, part in corpus.held_out.items() for line in part.describe(split)]
+    if corpus.sampler is not None:
+        tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))
+        growth = corpus.sampler.drawn.sum() / corpus.sampler.planned_draws / tokens
+        drawn = f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"
+        lines.append(drawn)
+    return [*kept, *lines]
 
 
 def summary(
@@ -206,15 +203,6 @@ def summary(
             source_language(config.decode, config.data),
         ),
     }
-
-
-def describe_draws(corpus: Corpus) -> list[str]:
-    """Returns a log line that describes the sampled variants of pairs, or [] if there are none."""
-    if corpus.sampler is None:
-        return []
-    tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))
-    growth = corpus.sampler.drawn.sum() / corpus.sampler.planned_draws / tokens
-    return [f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"]
 
 
 def _held_out_before(data: ConfigDict, pairs: Pairs, name: str) -> str:

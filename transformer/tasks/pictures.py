@@ -1,8 +1,7 @@
 """Image classification and visual question answering."""
 
-import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +42,7 @@ from transformer.model.vision.augment import augment, mix
 from transformer.tasks.base import (
     PICTURES,
     check_positions,
-    initial_folder,
     model_fields,
-    plan_summary,
     refuse_empty,
 )
 from transformer.tasks.classification import (
@@ -86,14 +83,13 @@ class PictureTask(ClassificationTask):
             questions = [item.question for item in source.splits["train"]]
             if self.config.tokenizer.kind == "word":  # splits off punctuation
                 questions = [PUNCTUATION.sub(r" \1", question) for question in questions]
-            tokenizer = train_tokenizer(questions, self.config, folder)
+            tokenizer = train_tokenizer(questions, *self.text_settings(folder))
         train = self._encode(
             source.splits["train"], source.pixels["train"], source.labels, tokenizer
         )
         # Training needs only patches; keeping the pixels as well would double the memory.
-        source = dataclasses.replace(source, pixels={s: source.pixels[s] for s in held})
-        texts = held, source.pixels
-        return self._make_text(tokenizer, source.labels, *texts, train=train, source=source)
+        texts = held, {split: source.pixels[split] for split in held}
+        return self._make_text(tokenizer, source.labels, *texts, train=train, sizes=source.sizes)
 
     def read_kept_text(self, folder: Path) -> LabelledText:
         return self._make_kept_text(folder, *read_held_out(folder, self.predictor.labels))
@@ -195,23 +191,15 @@ class PictureTask(ClassificationTask):
     def train_tokens(self) -> dict[str, int]:
         return {}
 
-    def data_summary(self) -> dict[str, Any]:
-        tokenizer = self.text.tokenizer
-        encoded = {"train": self.text.train, **self.text.encoded}
-        splits = {
-            split: {
-                self.unit: sum(sizes.values()),
-                "different pictures": len(encoded[split].picture_store.patches),
-                **{f"of class {label}": sizes[label] for label in self.text.labels},
-            }
-            for split, sizes in self.text.source.sizes.items()
-        }
+    def count(self, encoded: EncodedPictures, sizes: Mapping[str, int]) -> dict[str, int]:
         return {
-            "splits": splits,
-            "oov_rate": 0.0,
-            "vocabulary": {"all": tokenizer.vocab_size} if tokenizer else {},
-            **plan_summary(self.plan),
+            self.unit: sum(sizes.values()),
+            "different pictures": len(encoded.picture_store.patches),
+            **{f"of class {label}": sizes[label] for label in self.text.labels},
         }
+
+    def preview(self) -> dict[str, Any]:
+        return {}
 
 
 class QuestionTask(PictureTask):
@@ -248,9 +236,7 @@ def read_held_out(folder: Path, labels: Sequence[str] | None) -> Iterator[dict[s
     return ({s: each[i] for s, each in splits.items()} for i in (0, 1))
 
 
-def train_tokenizer(texts: Sequence[str], config: ConfigDict, folder: Path | None) -> Tokenizer:
-    """Returns a tokenizer for the training questions or captions."""
+def train_tokenizer(texts: Sequence[str], *settings: Any) -> Tokenizer:
+    """Returns a tokenizer for the training questions or captions; see `Task.text_settings`."""
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-    settings, folders = (config.data, config.tokenizer), (folder, initial_folder(config))
-    name = f"pictures {digest}"
-    return make_tokenizer(texts, name, *settings, *folders, count=len(texts)).typed()
+    return make_tokenizer(texts, f"pictures {digest}", *settings, count=len(texts)).typed()

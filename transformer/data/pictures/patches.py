@@ -199,6 +199,7 @@ class EncodedPictures(NamedTuple):
     picture_store: PictureStore
     store: TokenStore
     labels: Int[np.ndarray, "items"]
+    unknown_fraction = 0.0  # not counted
 
     @property
     def arrays_digest(self) -> str:
