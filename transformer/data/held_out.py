@@ -58,11 +58,12 @@ class TooFewError(UserError):
 # -- choice of held-out items
 
 
-def splits_held_out(settings: ConfigDict) -> list[str]:
-    """Returns the splits without their own files, which are held out of the training data."""
+def splits_held_out(settings: ConfigDict) -> dict[str, int]:
+    """Returns the sizes of the splits without files, which are held out of the training data."""
     if settings.source != "files":
-        return []
-    return [split for split in CORPUS_SPLITS[1:] if not getattr(settings, f"{split}_source")]
+        return {}
+    splits = (split for split in CORPUS_SPLITS[1:] if not getattr(settings, f"{split}_source"))
+    return {split: getattr(settings, f"{split}_size") for split in splits}
 
 
 def hold_out(

@@ -93,7 +93,7 @@ class CaptionTask(TranslationTask):
         refuse_empty(items, "")
         train = source.splits["train"]
         captions = [item.label for item in train]
-        tokenizer = train_tokenizer(captions, *self.text_settings(folder)).writer().typed()
+        tokenizer = train_tokenizer(captions, self.config, folder).writer().typed()
         ids = tokenizer.encode(captions)
         short = [i for i, part in enumerate(ids) if len(part) < data.max_tokens]
         reader = PictureReader(look_of(self.config.model, self.config.data), size)

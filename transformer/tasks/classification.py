@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -82,7 +82,6 @@ class ClassificationTask(Task):
     text: LabelledText
     predictor: ClassPredictor
     plan: LabelledPlan
-    plan_type: ClassVar[Any] = LabelledPlan  # batches of `text.train`
 
     def check_model(self) -> None:
         self._make_network(self.config.tokenizer.vocab_size, 2)
@@ -105,8 +104,12 @@ class ClassificationTask(Task):
 
     def _make_kept_text(self, folder: Path, *held: Mapping[str, Any]) -> LabelledText:
         tokenizer, labels = self.predictor.tokenizer, self.predictor.labels
-        weights = load_weights(folder, labels)
-        return self._make_text(tokenizer, labels, *held, class_weights=weights)
+        path = folder / WEIGHTS
+        weights = read_json(path, Each(float), RESTORE)
+        if tuple(weights) != tuple(labels):
+            raise UserError(f"{path} is not of the classes of {LABELS}: {RESTORE}")
+        class_weights = np.array(list(weights.values()), np.float32)
+        return self._make_text(tokenizer, labels, *held, class_weights=class_weights)
 
     def _make_text(self, tokenizer, labels, held, pixels: Mapping[str, Any] = NO_PIXELS, **named):
         encoded = {s: self._encode(held[s], pixels.get(s), labels, tokenizer) for s in held}
@@ -147,8 +150,8 @@ class ClassificationTask(Task):
         check_positions(f"data.max_tokens={tokens}", tokens, network.max_positions)
         return network
 
-    def make_plan(self) -> Any:
-        return self.plan_type(self.text.train, self.config.seed, *plan_sizes(self.config.data))
+    def make_plan(self) -> LabelledPlan:
+        return LabelledPlan(self.text.train, self.config.seed, *plan_sizes(self.config.data))
 
     @functools.cached_property
     def class_weights(self) -> Float[np.ndarray, "C"]:
@@ -195,7 +198,10 @@ class ClassificationTask(Task):
             return scores
         right = probabilities.argmax(axis=1) == self.text.encoded[split].labels
         counts = {"accuracy": np.column_stack([right, np.ones(len(right), np.int64)])}
-        lines = self._prediction_lines(split, probabilities)
+        lines = []  # true and predicted label, predicted probability, text
+        for item, row in zip(self.text.held_out[split], probabilities, strict=True):
+            cells = item.label, self.text.labels[row.argmax()], f"{row.max():.6f}", item.text
+            lines.append("\t".join(" ".join(re.split(r"[\t\r\n]+", cell)) for cell in cells))
         return {**scores, "counts": counts, "texts": {f"predictions/{split}.tsv": lines}}
 
     @functools.cached_property
@@ -259,17 +265,6 @@ class ClassificationTask(Task):
         """The part of the score signature that describes how texts are read."""
         return f"max_tokens:{self.config.data.max_tokens}"
 
-    def _prediction_lines(self, split: str, probabilities: Float[np.ndarray, "N C"]) -> list[str]:
-        """Returns tab-separated lines: true and predicted label, predicted probability, text."""
-        labels = self.text.labels
-        return [
-            "\t".join(
-                " ".join(re.split(r"[\t\r\n]+", cell))
-                for cell in (item.label, labels[row.argmax()], f"{row.max():.6f}", item.text)
-            )
-            for item, row in zip(self.text.held_out[split], probabilities, strict=True)
-        ]
-
     def examples(self, split: str, count: int) -> list[Labelled]:
         """Returns a fixed random sample of `count` texts of a split, for display."""
         return [self.text.held_out[split][i] for i in self.spread(split, count)]
@@ -326,12 +321,3 @@ def load_labels(folder: Path) -> tuple[str, ...]:
     if len(set(labels)) < max(2, len(labels)):
         raise UserError(f"{path} does not list two classes or more by name: restore the original")
     return tuple(labels)
-
-
-def load_weights(folder: Path, labels: Sequence[str]) -> Float[np.ndarray, "C"]:
-    """Loads the class weights of a run's training loss."""
-    path = folder / WEIGHTS
-    weights = read_json(path, Each(float), RESTORE)
-    if tuple(weights) != tuple(labels):
-        raise UserError(f"{path} is not of the classes of {LABELS}: {RESTORE}")
-    return np.array(list(weights.values()), np.float32)

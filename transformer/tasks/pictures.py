@@ -15,12 +15,7 @@ from transformer.data import held_out
 from transformer.data.characters import PUNCTUATION
 from transformer.data.encode import TOKENIZER, make_tokenizer
 from transformer.data.labelled import LabelledBatch
-from transformer.data.pictures.patches import (
-    EncodedPictures,
-    PicturePlan,
-    read_questions,
-    store_pictures,
-)
+from transformer.data.pictures.patches import EncodedPictures, read_questions, store_pictures
 from transformer.data.pictures.sources import (
     ANSWERS,
     CLASSES,
@@ -42,6 +37,7 @@ from transformer.model.vision.augment import augment, mix
 from transformer.tasks.base import (
     PICTURES,
     check_positions,
+    initial_folder,
     model_fields,
     refuse_empty,
 )
@@ -65,8 +61,6 @@ class PictureTask(ClassificationTask):
     reads, label_type = PICTURES, CLASSES
 
     predictor: PictureClassifier
-    plan: PicturePlan
-    plan_type = PicturePlan
 
     def check_model(self) -> None:
         asks, sizes = self.label_type == ANSWERS, (self.config.tokenizer.vocab_size, 2)
@@ -83,7 +77,7 @@ class PictureTask(ClassificationTask):
             questions = [item.question for item in source.splits["train"]]
             if self.config.tokenizer.kind == "word":  # splits off punctuation
                 questions = [PUNCTUATION.sub(r" \1", question) for question in questions]
-            tokenizer = train_tokenizer(questions, *self.text_settings(folder))
+            tokenizer = train_tokenizer(questions, self.config, folder)
         train = self._encode(
             source.splits["train"], source.pixels["train"], source.labels, tokenizer
         )
@@ -236,7 +230,9 @@ def read_held_out(folder: Path, labels: Sequence[str] | None) -> Iterator[dict[s
     return ({s: each[i] for s, each in splits.items()} for i in (0, 1))
 
 
-def train_tokenizer(texts: Sequence[str], *settings: Any) -> Tokenizer:
-    """Returns a tokenizer for the training questions or captions; see `Task.text_settings`."""
+def train_tokenizer(texts: Sequence[str], config: ConfigDict, folder: Path | None) -> Tokenizer:
+    """Returns a tokenizer for the training questions or captions."""
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-    return make_tokenizer(texts, f"pictures {digest}", *settings, count=len(texts)).typed()
+    settings, folders = (config.data, config.tokenizer), (folder, initial_folder(config))
+    name = f"pictures {digest}"
+    return make_tokenizer(texts, name, *settings, *folders, count=len(texts)).typed()

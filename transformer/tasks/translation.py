@@ -75,7 +75,7 @@ class TranslationTask(TokenTask):
     def read_text(self, folder: Path | None) -> TranslationText:
         pair_scores.check_scores(self.config.evaluate)
         earlier = training_pairs.read_earlier(self.config.train.init_from, folder)
-        pairs, corpus = pair_text.read_text(*self.text_settings(folder), earlier)
+        pairs, corpus = pair_text.read_text(*self.text_settings(folder), earlier=earlier)
         return TranslationText(pairs, corpus, earlier)
 
     def read_kept_text(self, folder: Path) -> TranslationText:
@@ -178,7 +178,7 @@ class TranslationTask(TokenTask):
         """Scores perturbed copies of the test set; `best` has translations of the original."""
         size = self.config.evaluate.perturbed_sentences
         if not size or self.reads != PAIRS or any(pair.further for pair in pairs):
-            return {}  # a copied name might replace different words in the references
+            return {}  # no text, or a copied name might replace different words in the references
         spread = slice(None, None, math.ceil(len(pairs) / size))
         clean = [each.text for each in find_translations(best[spread], self.config.decode)]
         words = self.predictor.source_tokenizer.words

@@ -111,7 +111,7 @@ def count_all(settings: ConfigDict) -> int:
 
 def count_train(settings: ConfigDict) -> int:
     """Returns the number of training pairs in the files before cleaning, without held-out pairs."""
-    rest = max(0, count_all(settings) - sum(_sizes(settings).values()))
+    rest = max(0, count_all(settings) - sum(held_out.splits_held_out(settings).values()))
     return min(rest, settings.train_subset or rest)
 
 
@@ -145,7 +145,7 @@ def _read_pairs(
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Returns arrays that select the held-out and clean pairs, and notes for logs and reports."""
     lines, rules = check_files(texts), rules_of(settings)
-    text, sizes = texts["train"], _sizes(settings)
+    text, sizes = texts["train"], held_out.splits_held_out(settings)
     facts = training_pairs.survey(text, rules, settings.seed)
     faults = training_pairs.duplicates(facts, rules)
     usable = faults == 0
@@ -161,8 +161,8 @@ def _read_pairs(
         more = f"; not held out are pairs that are dropped or known: {', '.join(reasons)}"
         raise UserError(f"{error}{more * bool(reasons)}") from None
     splits = {**texts, **held_out.take(text, numbers)}
-    facts = training_pairs.without_copies(facts, list(itertools.chain(*numbers.values())), rules)
     gone = np.array(sorted(itertools.chain(*numbers.values())), np.int64)
+    facts = training_pairs.without_copies(facts, gone.tolist(), rules)
     if settings.train_subset:
         usable = facts.faults == 0
         usable[gone] = False
@@ -181,13 +181,6 @@ def _read_pairs(
     }
     arrays = {"gone": gone, "kept": np.frombuffer(train.kept, np.uint8), "hashes": train.hashes}
     return arrays, notes
-
-
-def _sizes(settings: ConfigDict) -> dict[str, int]:
-    """Returns the number of pairs to hold out for each held-out split."""
-    return {
-        split: getattr(settings, f"{split}_size") for split in held_out.splits_held_out(settings)
-    }
 
 
 def _read_cached(
