@@ -177,7 +177,7 @@ class BucketPlan(Plan[BatchT]):
         sentences: int = 0,
         mixture: Mixture | None = None,
     ):
-        self.seed, self.lengths = seed, lengths
+        self.seed, self.mean_lengths = seed, lengths  # over the sides of a sentence
         multiple = min(multiple, sentences or multiple)
         in_turn = np.atleast_2d(lengths)
         self._mixed = mixture is not None
@@ -206,14 +206,10 @@ class BucketPlan(Plan[BatchT]):
         self.epoch_length = int(self._ends[-1])
 
     @property
-    def positions(self) -> int:
-        """Number of tokens in an epoch's batches, including padding."""
-        return sum(bucket.batches * bucket.rows * bucket.length for bucket in self.buckets)
-
-    @property
     def padding_fraction(self) -> float:
         """Fraction of padding tokens in an epoch."""
-        return 1.0 - self.epoch_sum(self.lengths) / self.positions
+        tokens = sum(bucket.batches * bucket.rows * bucket.length for bucket in self.buckets)
+        return 1.0 - self.epoch_sum(self.mean_lengths) / tokens
 
     @property
     def drawn(self) -> list[int]:

@@ -337,17 +337,20 @@ def pack_rows(text: Documents, rows: int, context: int) -> Iterator[TextBatch]:
     Several documents are packed into one sequence if they fit. A document that is longer than a
     sequence continues in the next sequence. The last batch is padded.
     """
-    spans: list[tuple[int, int]] = []
-    for first, end in cut_chunks(text, context):
-        if spans and end - spans[-1][0] <= context:
-            spans[-1] = spans[-1][0], end
-            continue
-        if len(spans) == rows:
-            yield read_rows(text, spans, rows, context)
-            spans = []
-        spans.append((first, end))
-    if spans:
+    for spans in batched(pack_spans(text, context), rows):
         yield read_rows(text, spans, rows, context)
+
+
+def pack_spans(text: Documents, context: int) -> Iterator[tuple[int, int]]:
+    """Yields the (start, end) offsets of the sequences of `pack_rows`."""
+    start = end = 0
+    for first, last in cut_chunks(text, context):  # chunks follow each other without gaps
+        if last - start > context:
+            yield start, end
+            start = first
+        end = last
+    if end:
+        yield start, end
 
 
 def cut_chunks(text: Documents, context: int) -> Iterator[tuple[int, int]]:

@@ -1,8 +1,7 @@
 """Image classification and visual question answering."""
 
-import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,7 @@ from transformer.data import held_out
 from transformer.data.characters import PUNCTUATION
 from transformer.data.encode import TOKENIZER, make_tokenizer
 from transformer.data.labelled import LabelledBatch
-from transformer.data.pictures.patches import (
-    EncodedPictures,
-    PicturePlan,
-    read_questions,
-    store_pictures,
-)
+from transformer.data.pictures.patches import EncodedPictures, read_questions, store_pictures
 from transformer.data.pictures.sources import (
     ANSWERS,
     CLASSES,
@@ -45,7 +39,6 @@ from transformer.tasks.base import (
     check_positions,
     initial_folder,
     model_fields,
-    plan_summary,
     refuse_empty,
 )
 from transformer.tasks.classification import (
@@ -68,8 +61,6 @@ class PictureTask(ClassificationTask):
     reads, label_type = PICTURES, CLASSES
 
     predictor: PictureClassifier
-    plan: PicturePlan
-    plan_type = PicturePlan
 
     def check_model(self) -> None:
         asks, sizes = self.label_type == ANSWERS, (self.config.tokenizer.vocab_size, 2)
@@ -91,9 +82,8 @@ class PictureTask(ClassificationTask):
             source.splits["train"], source.pixels["train"], source.labels, tokenizer
         )
         # Training needs only patches; keeping the pixels as well would double the memory.
-        source = dataclasses.replace(source, pixels={s: source.pixels[s] for s in held})
-        texts = held, source.pixels
-        return self._make_text(tokenizer, source.labels, *texts, train=train, source=source)
+        texts = held, {split: source.pixels[split] for split in held}
+        return self._make_text(tokenizer, source.labels, *texts, train=train, sizes=source.sizes)
 
     def read_kept_text(self, folder: Path) -> LabelledText:
         return self._make_kept_text(folder, *read_held_out(folder, self.predictor.labels))
@@ -195,23 +185,15 @@ class PictureTask(ClassificationTask):
     def train_tokens(self) -> dict[str, int]:
         return {}
 
-    def data_summary(self) -> dict[str, Any]:
-        tokenizer = self.text.tokenizer
-        encoded = {"train": self.text.train, **self.text.encoded}
-        splits = {
-            split: {
-                self.unit: sum(sizes.values()),
-                "different pictures": len(encoded[split].picture_store.patches),
-                **{f"of class {label}": sizes[label] for label in self.text.labels},
-            }
-            for split, sizes in self.text.source.sizes.items()
-        }
+    def count(self, encoded: EncodedPictures, sizes: Mapping[str, int]) -> dict[str, int]:
         return {
-            "splits": splits,
-            "oov_rate": 0.0,
-            "vocabulary": {"all": tokenizer.vocab_size} if tokenizer else {},
-            **plan_summary(self.plan),
+            self.unit: sum(sizes.values()),
+            "different pictures": len(encoded.picture_store.patches),
+            **{f"of class {label}": sizes[label] for label in self.text.labels},
         }
+
+    def preview(self) -> dict[str, Any]:
+        return {}
 
 
 class QuestionTask(PictureTask):

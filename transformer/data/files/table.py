@@ -144,8 +144,8 @@ class TableFile(Generic[Item]):
                 broken.place, item = place, broken
             yield item
 
-    def describe_columns(self) -> Iterator[str]:
-        """Yields a log line about the columns, and a warning for each column without sentences."""
+    def describe(self) -> Iterator[str]:
+        """Yields the log lines of `describe_rows` for this file."""
         about = self.open().about
         reads = f"reads {listed(self.fields.names)} as {self.fields}; " * (self.unit != "file")
         yield f"{self.source}: {reads}{about}"
@@ -156,15 +156,14 @@ class TableFile(Generic[Item]):
             if key != "label_field" and 2 * len(wrong) > len(values):
                 what = f"config.data.{key} reads ids or empty cells, such as {shorten(wrong[0])!r}"
                 yield f"warning: {self.source}: {what}: name a column of sentences"
+        broken = (isinstance(record, BrokenError) for record in self.records())
+        if self.skip_broken and (count := sum(broken)):
+            yield f"{self.source}: skipped {count:,} broken {self.unit}s"
 
 
 def describe_rows(files: Iterable[object]) -> list[str]:
-    """Returns log lines about the columns of each table, and about skipped malformed rows."""
-    lines = []
-    for file in files:
-        if isinstance(file, TableFile):
-            lines += file.describe_columns()
-            broken = (isinstance(record, BrokenError) for record in file.records())
-            if file.skip_broken and (count := sum(broken)):
-                lines.append(f"{file.source}: skipped {count:,} broken {file.unit}s")
-    return lines
+    """Returns log lines about the columns of each table, and about skipped malformed rows.
+
+    A column without sentences gets a warning.
+    """
+    return [line for file in files if isinstance(file, TableFile) for line in file.describe()]

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -204,9 +204,10 @@ def encode_corpora(
     fingerprints = [hashlib.sha256(each.encode()).hexdigest() for each in joined]
     settings = with_symbols(settings, NAMES if settings.placeholders else ())
     augmentation = augmentation_of(data, (*settings.symbols, *symbols))
-    tokenizers = _pair_tokenizers(
-        corpora, fingerprints, augmentation, data, settings, folder, symbols, initial
+    make = functools.partial(
+        make_tokenizer, data=data, settings=settings, folder=folder, initial=initial
     )
+    tokenizers = _pair_tokenizers(corpora, fingerprints, augmentation, make, settings, symbols)
     limits = [(own.max_tokens, own.max_token_ratio) for own in texts_of(data)]
     rule = f"pairs {PLACEHOLDER_RULE}" if settings.placeholders else "pairs"
     strengths = strengths_of(settings, [tokenizer.kind for tokenizer in tokenizers])
@@ -255,11 +256,9 @@ def _pair_tokenizers(
     corpora: Sequence[TrainingPairs],
     fingerprints: Sequence[str],
     augmentation: Augmentation,
-    data: ConfigDict,
+    make: Callable[..., Tokenizer],
     settings: ConfigDict,
-    folder: Path | None,
     symbols: Sequence[str],
-    initial: Path | None,
 ) -> list[Tokenizer]:
     """Returns the source and target tokenizers; see `encode_corpora`."""
     pairs = Restartable(lambda: itertools.chain(*(corpus.cleaned for corpus in corpora)))
@@ -268,7 +267,7 @@ def _pair_tokenizers(
     tokenizers: list[Tokenizer] = []
     for number, name in enumerate(tokenizer_names(settings.joint)):
         sides = (0, 1) if settings.joint else (number,)
-        tokenizer = make_tokenizer(
+        tokenizer = make(
             Restartable(
                 lambda sides=sides: (
                     read_pair(pair, words(), training=True)[:2][side]
@@ -277,10 +276,6 @@ def _pair_tokenizers(
                 )
             ),
             "".join(fingerprints[side] for side in sides),
-            data,
-            settings,
-            folder,
-            initial,
             file=name,
             model=(settings.model, settings.target_model)[number],
             symbols=symbols if 0 in sides else (),

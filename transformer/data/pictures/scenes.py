@@ -126,42 +126,33 @@ def _ask_question(
     kind: str, asked: str, value: str, things: tuple[Thing, ...], draw: random.Random
 ) -> Iterator[Question]:
     """Yields the questions of a kind that can be answered from a scene."""
-    describe = functools.partial(_phrases, things=things, draw=draw)
     if kind == "count":
         what = {"colour": f"{value} things", "shape": f"{value}s", "size": f"{value} things"}
         counted = tuple(thing for thing in things if getattr(thing, asked) == value)
         text = f"how many {what[asked]} are there ?"
         yield Question(things, text, str(len(counted)), kind, counted)
-    elif kind == "where":
-        for thing in things:
-            for words in describe(thing, ""):
-                quarter = QUARTERS[2 * (thing.y > SIDE / 2) + (thing.x > SIDE / 2)]
-                yield Question(things, f"where is {words} ?", quarter, kind, (thing,))
-    elif kind == "left":
-        for a, b in itertools.permutations(things, 2):
-            if abs(a.x - b.x) >= CELL / 2:
-                for one, other in zip(describe(a, ""), describe(b, ""), strict=False):
-                    text = f"is {one} left of {other} ?"
-                    yield Question(things, text, YES_NO[a.x > b.x], kind, (a, b))
-    elif kind == "same":
-        for a, b in itertools.permutations(things, 2):
-            for one, other in zip(describe(a, asked), describe(b, asked), strict=False):
-                differ = getattr(a, asked) != getattr(b, asked)
-                text = f"is {one} of the same {asked} as {other} ?"
-                yield Question(things, text, YES_NO[differ], kind, (a, b))
-    elif kind == "closest":
-        for a in things:
-            others = (each for each in things if each is not a)
-            near, *rest = sorted(others, key=functools.partial(_distance_between, a))
-            if _distance_between(a, near) <= MARGIN * _distance_between(a, rest[0]):
-                for words in describe(a, ""):
-                    text = f"what {asked} is the thing closest to {words} ?"
-                    yield Question(things, text, getattr(near, asked), kind, (a, near))
-    else:
-        for thing in things:
-            for words in describe(thing, kind):
-                text = f"what {kind} is {words} ?"
-                yield Question(things, text, getattr(thing, kind), kind, (thing,))
+        return
+    hidden = asked if kind == "same" else kind  # only the name of an attribute hides a word
+    for named in itertools.permutations(things, 2 if kind in ("left", "same") else 1):
+        a, b, fits = named[0], named[-1], True
+        if kind == "where":
+            text, answer = "where is {} ?", QUARTERS[2 * (a.y > SIDE / 2) + (a.x > SIDE / 2)]
+        elif kind == "left":
+            text, answer = "is {} left of {} ?", YES_NO[a.x > b.x]
+            fits = abs(a.x - b.x) >= CELL / 2
+        elif kind == "same":
+            text = f"is {{}} of the same {asked} as {{}} ?"
+            answer = YES_NO[getattr(a, asked) != getattr(b, asked)]
+        elif kind == "closest":
+            _, b, next_one, *_ = sorted(things, key=functools.partial(_distance_between, a))
+            text, answer = f"what {asked} is the thing closest to {{}} ?", getattr(b, asked)
+            fits = _distance_between(a, b) <= MARGIN * _distance_between(a, next_one)
+        else:
+            text, answer = f"what {kind} is {{}} ?", getattr(a, kind)
+        phrases = (_phrases(thing, hidden, things, draw) for thing in named if fits)
+        for words in zip(*phrases, strict=False):
+            relevant = tuple(dict.fromkeys((a, b)))
+            yield Question(things, text.format(*words), answer, kind, relevant)
 
 
 def _distance_between(a: Thing, b: Thing) -> float:

@@ -98,17 +98,14 @@ def _hold_out(
     divided = held_out.hold_out(train.items, place, sizes, data, key)
     # With data.holdout=end, a split may begin between two items of one image.
     split_of = {key(item): split for split in divided for item in divided[split]}
-    items = {s: [item for item in train.items if split_of[key(item)] == s] for s in divided}
-    return {split: _take_split(part, train.pixels) for split, part in items.items()}
-
-
-def _take_split(items: Sequence[LabelledPicture], pixels: np.ndarray) -> PictureSplit:
-    """Returns a split with the given items and only their images."""
-    numbers = sorted({item.picture for item in items})
-    new = {number: i for i, number in enumerate(numbers)}
-    return PictureSplit(
-        [item._replace(picture=new[item.picture]) for item in items], pixels[numbers]
-    )
+    parts = {}
+    for split in divided:
+        items = [item for item in train.items if split_of[key(item)] == split]
+        numbers = sorted({item.picture for item in items})
+        new = {number: i for i, number in enumerate(numbers)}  # the images of other splits go
+        items = [item._replace(picture=new[item.picture]) for item in items]
+        parts[split] = PictureSplit(items, train.pixels[numbers])
+    return parts
 
 
 def _with_classes(labels: Sequence[str], pixels: np.ndarray, look: Look, name: str) -> PictureSplit:
