@@ -178,23 +178,10 @@ class Translator(TokenPredictor):
                     of_run[i] = self.read_best(best, lines[i], 1) or [BLANK]
         return results
 
-    def score(
-        self,
-        variables: Variables,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        first_line: int = 1,
-        done: Callable[[int], None] = lambda count: None,
-    ) -> Iterator[tuple[float, int]]:
-        """Returns the log-probability in nats and the length of each target, given its source.
-
-        Args:
-          first_line: number of the first pair, for warnings.
-          done: called with the number of pairs completed since the last call.
-        """
-        encoded = self.encode_texts(sources, targets, first_line)
-        lengths = [len(ids) + 1 for ids in encoded[1]]
-        return self._log_probs(variables, self.batches(*encoded), lengths, first_line, done)
+    def text_batches(
+        self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1
+    ) -> Iterator[tuple[list[int], Batch]]:
+        return self.batches(*self.encode_texts(sources, targets, first_line))
 
     def pieces(self, ids: Ids) -> list[str]:
         return self.target_tokenizer.pieces(ids)
