@@ -243,6 +243,23 @@ class TokenPredictor(Predictor):
         return by_rows(jax.jit(row_losses))
 
 
+def tied_tables(params: Params, tokenizers: Mapping[str, Tokenizer]) -> dict[str, TokenTable]:
+    """Returns the embedding tables of a model with a decoder; see `Predictor.token_tables`.
+
+    Args:
+      tokenizers: the tokenizer for each use; uses without parameters share the decoder's table.
+    """
+    decoder = "target_embedding"
+    modules = {use: f"{use}_embedding" for use in tokenizers}
+    modules = {use: name if name in params else decoder for use, name in modules.items()}
+    joined = "_".join(use for use, name in modules.items() if name == decoder)
+    return {
+        joined if name == decoder else use: TokenTable(np.asarray(params[name]["table"]), tokenizer)
+        for (use, name), tokenizer in zip(modules.items(), tokenizers.values(), strict=True)
+        if "table" in params[name]  # images have no source embeddings
+    }
+
+
 def source_mask(source: Source) -> Bool[Array, "B M"]:
     """Returns the padding mask: True for tokens, the class token and image patches."""
     if not isinstance(source, PictureText):

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
@@ -21,6 +20,7 @@ from transformer.inference.base import (
     length_groups,
     static_length,
     static_rows,
+    tied_tables,
 )
 from transformer.inference.hypotheses import distinct, not_finite
 from transformer.inference.search import Writer
@@ -76,16 +76,8 @@ class Generator(TokenPredictor):
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
         """Returns the embedding tables "input" and "output", or "input_output" if they are tied."""
-        untied = self.model.config.tied_embeddings == "none"
-        names = {
-            "target_embedding": "input" if untied else "input_output",
-            "output_embedding": "output",
-        }
-        return {
-            name: TokenTable(np.asarray(variables["params"][module]["table"]), self.tokenizer)
-            for module, name in names.items()
-            if module in variables["params"]
-        }
+        tokenizers = {"input": self.tokenizer, "output": self.tokenizer}
+        return tied_tables(variables["params"], tokenizers)
 
     # -- likelihood
 

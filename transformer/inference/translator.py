@@ -27,6 +27,7 @@ from transformer.inference.base import (
     source_mask,
     static_length,
     static_rows,
+    tied_tables,
 )
 from transformer.inference.hypotheses import (
     BLANK,
@@ -80,21 +81,9 @@ class Translator(TokenPredictor):
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
         """Returns the embedding tables "source", "target" and "output"; tied keys are joined."""
-        config = self.model.config
-        target = "source_target" if config.one_table else "target"
-        names = {
-            "source_embedding": ("source", self.source_tokenizer),
-            "target_embedding": (
-                target if config.tied_embeddings == "none" else f"{target}_output",
-                self.target_tokenizer,
-            ),
-            "output_embedding": ("output", self.target_tokenizer),
-        }
-        return {
-            name: TokenTable(np.asarray(variables["params"][module]["table"]), tokenizer)
-            for module, (name, tokenizer) in names.items()
-            if "table" in variables["params"].get(module, {})  # images have no source embeddings
-        }
+        source, target = self.source_tokenizer, self.target_tokenizer
+        tokenizers = {"source": source, "target": target, "output": target}
+        return tied_tables(variables["params"], tokenizers)
 
     # -- texts and pairs
 
