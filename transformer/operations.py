@@ -251,12 +251,9 @@ class Score(Operation):
         self.predictor.prepare_scores(self.variables, rows, length)
 
     def _compute(self, items, count, numbers, done):
-        first, score = numbers[0] if numbers else 1, self.predictor.score
-        if self.has_pairs:
-            sources, targets = ([pair[side] for pair in items] for side in (0, 1))
-            scores = score(self.variables, sources, targets, first, done)
-        else:
-            scores = score(self.variables, items, first)
+        texts = [[pair[side] for pair in items] for side in (0, 1)] if self.has_pairs else [items]
+        options = {"first_line": numbers[0] if numbers else 1, "done": done}
+        scores = self.predictor.score(self.variables, *texts, **options)
         return [[TextScore(*each)] for each in scores]
 
 

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
@@ -21,6 +20,7 @@ from transformer.inference.base import (
     length_groups,
     static_length,
     static_rows,
+    tied_tables,
 )
 from transformer.inference.hypotheses import distinct, not_finite
 from transformer.inference.search import Writer
@@ -76,16 +76,8 @@ class Generator(TokenPredictor):
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
         """Returns the embedding tables "input" and "output", or "input_output" if they are tied."""
-        untied = self.model.config.tied_embeddings == "none"
-        names = {
-            "target_embedding": "input" if untied else "input_output",
-            "output_embedding": "output",
-        }
-        return {
-            name: TokenTable(np.asarray(variables["params"][module]["table"]), self.tokenizer)
-            for module, name in names.items()
-            if module in variables["params"]
-        }
+        tokenizers = {"input": self.tokenizer, "output": self.tokenizer}
+        return tied_tables(variables["params"], tokenizers)
 
     # -- likelihood
 
@@ -93,35 +85,16 @@ class Generator(TokenPredictor):
         segments = jnp.asarray(batch.segments)
         return None, jnp.asarray(batch.tokens), None, segments > 0, rates, segments
 
-    def score(
-        self, variables: Variables, lines: Sequence[str], first_line: int = 1
-    ) -> Iterator[tuple[float, int]]:
-        """Returns the log-probability of each line in nats, and the number of scored tokens.
-
-        All tokens of a line and its end-of-sentence token are scored. Models of running text have
-        neither begin- nor end-of-sentence tokens, so the first token of a line is only an input.
-
-        Args:
-          first_line: number of the first line, for error messages.
-        """
-        batches, lengths = self.batches(lines, first_line)
-        return self._log_probs(variables, batches, lengths, first_line)
-
-    def batches(
-        self, lines: Sequence[str], first_line: int = 1
-    ) -> tuple[Iterator[tuple[list[int], TextBatch]], list[int]]:
-        """Returns (indices of the lines, batch) pairs, and the number of labels of each line."""
+    def text_batches(
+        self, lines: Sequence[str], *, first_line: int = 1
+    ) -> Iterator[tuple[list[int], TextBatch]]:
         encoded = [self.read(line, f"line {first_line + i}") for i, line in enumerate(lines)]
         read = encoded if self.whole else [[*ids, EOS_ID] for ids in encoded]
         size = static_rows(len(lines), self.decode.batch_size)
         lengths = [len(ids) - 1 for ids in read]
-        groups = length_groups(range(len(lines)), lengths, size, self.context)
-
-        def make_batch(rows: list[int], length: int) -> TextBatch:
+        for rows, length in length_groups(range(len(lines)), lengths, size, self.context):
             texts = [read[i][:-1] for i in rows], [read[i][1:] for i in rows]
-            return _make_batch(*texts, size, length)
-
-        return ((rows, make_batch(rows, length)) for rows, length in groups), lengths
+            yield rows, _make_batch(*texts, size, length)
 
     def score_chunks(
         self, variables: Variables, text: Documents, context: int, count: int

@@ -47,11 +47,8 @@ class Inspector:
         temperature: float,
     ) -> list[list[NextToken]]:
         """Returns the distribution of each token of each target and of its end; see `NextToken`."""
-        encoded = self._encode(sources, targets)
-        lengths = [len(ids) + 1 for ids in encoded[1]]
-        return self._model.distributions(
-            self._variables, self._model.batches(*encoded), lengths, count, temperature
-        )
+        batches = self._model.batches(*self._encode(sources, targets))
+        return self._model.distributions(self._variables, batches, count, temperature)
 
     def alternatives(
         self,

@@ -27,6 +27,7 @@ from transformer.inference.base import (
     source_mask,
     static_length,
     static_rows,
+    tied_tables,
 )
 from transformer.inference.hypotheses import (
     BLANK,
@@ -80,21 +81,9 @@ class Translator(TokenPredictor):
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
         """Returns the embedding tables "source", "target" and "output"; tied keys are joined."""
-        config = self.model.config
-        target = "source_target" if config.one_table else "target"
-        names = {
-            "source_embedding": ("source", self.source_tokenizer),
-            "target_embedding": (
-                target if config.tied_embeddings == "none" else f"{target}_output",
-                self.target_tokenizer,
-            ),
-            "output_embedding": ("output", self.target_tokenizer),
-        }
-        return {
-            name: TokenTable(np.asarray(variables["params"][module]["table"]), tokenizer)
-            for module, (name, tokenizer) in names.items()
-            if "table" in variables["params"].get(module, {})  # images have no source embeddings
-        }
+        source, target = self.source_tokenizer, self.target_tokenizer
+        tokenizers = {"source": source, "target": target, "output": target}
+        return tied_tables(variables["params"], tokenizers)
 
     # -- texts and pairs
 
@@ -178,23 +167,10 @@ class Translator(TokenPredictor):
                     of_run[i] = self.read_best(best, lines[i], 1) or [BLANK]
         return results
 
-    def score(
-        self,
-        variables: Variables,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        first_line: int = 1,
-        done: Callable[[int], None] = lambda count: None,
-    ) -> Iterator[tuple[float, int]]:
-        """Returns the log-probability in nats and the length of each target, given its source.
-
-        Args:
-          first_line: number of the first pair, for warnings.
-          done: called with the number of pairs completed since the last call.
-        """
-        encoded = self.encode_texts(sources, targets, first_line)
-        lengths = [len(ids) + 1 for ids in encoded[1]]
-        return self._log_probs(variables, self.batches(*encoded), lengths, first_line, done)
+    def text_batches(
+        self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1
+    ) -> Iterator[tuple[list[int], Batch]]:
+        return self.batches(*self.encode_texts(sources, targets, first_line))
 
     def pieces(self, ids: Ids) -> list[str]:
         return self.target_tokenizer.pieces(ids)

@@ -4,6 +4,7 @@ A checkpoint's folder contains the arrays in Orbax's format, and a record of the
 the evaluation scores and the digests of the files, which are checked before the files are read.
 """
 
+import contextlib
 import functools
 import logging
 import os
@@ -31,7 +32,7 @@ PARTIAL, DELETED = "orbax-checkpoint-tmp", "deleted"
 logger = logging.getLogger(__name__)
 
 
-class Checkpoints:
+class Checkpoints(contextlib.AbstractContextManager):
     """The checkpoints of a run, each in a folder named after its step.
 
     A checkpoint contains the training state and `progress`, a JSON object with the progress of the
@@ -79,9 +80,6 @@ class Checkpoints:
             ),
         )
         return ocp.CheckpointManager(self.folder, options=options)
-
-    def __enter__(self) -> "Checkpoints":
-        return self
 
     def __exit__(self, *exception) -> None:
         self.close()
@@ -210,9 +208,8 @@ class Checkpoints:
         Args:
           template: the shapes and dtypes of the weights.
         """
-        total: dict[str, np.ndarray] = {}
-        equal: dict[str, np.ndarray] = {}  # arrays that are equal in all checkpoints so far
-        for step in steps:
+        mean: dict[str, np.ndarray] = {}
+        for number, step in enumerate(steps, 1):
             try:
                 groups = by_group(self._read(step)["leaves"])
                 group = EMA if EMA in groups else PARAMS
@@ -222,14 +219,9 @@ class Checkpoints:
                 raise self._damaged(step, error) from None
             for full_name in list(arrays):
                 x, name = arrays.pop(full_name), full_name.removeprefix(f"{group}/")
-                if name not in total:
-                    total[name] = equal[name] = x
-                    continue
-                if name in equal and not np.array_equal(x, equal[name]):
-                    del equal[name]
-                total[name] = total[name] + x
-        # Frozen parameters are equal in all checkpoints, but rounding could change their mean.
-        mean = {name: equal.get(name, x / np.float32(len(steps))) for name, x in total.items()}
+                if number > 1:  # keeps the bits of frozen parameters, unlike a sum
+                    x = mean[name] - (mean[name] - x) / np.float32(number)
+                mean[name] = x
         leaves = [jax.device_put(mean[name]) for name in named_leaves(template)]
         return jax.tree.unflatten(jax.tree.structure(template), leaves)
 

@@ -188,7 +188,7 @@ class LoadedRun(Run):
         targets = self._targets("next_tokens", texts, targets)
         options = count_and_temperature(num_best, temperature)
         if isinstance(model := self.trained.predictor, Generator):
-            return model.distributions(self.trained.variables, *model.batches(texts), *options)
+            return model.distributions(self.trained.variables, model.text_batches(texts), *options)
         pairs = self._sources(texts, source_tag), targets
         return self._inspector("next_tokens").next_tokens(*pairs, *options)
 
