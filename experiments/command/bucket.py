@@ -63,7 +63,7 @@ class Bucket:
         self.copy = Path(COPIES).expanduser() / f"{self.url.rpartition('/')[2]}-{key}"
         self._files: dict[str, list[Any]] = {}
         self._last, self._saved = 0, [0]  # number of the last training; stat of the state file
-        self._number, self._held = 0, -math.inf  # number of our lock, and time of its last update
+        self._trains, self._held = False, -math.inf  # whether it is ours; time of its last update
         self._after: list[int] = []  # stat of the state file from which this training resumes
         with self._named():
             self._store, self._root = fsspec.url_to_fs(self.url)
@@ -103,7 +103,7 @@ class Bucket:
             last, self._files = saved["last"], saved["files"]
         with self._named():
             self._last, holder = self._newest()
-            same = last == self._last or (last >= 0 and holder["after"] == _file_stat(state))
+            same = last == self._last or (last >= 0 and holder.get("after") == _file_stat(state))
             if training:
                 self._after = _file_stat(state) if same else []
                 self.take(holder)
@@ -167,12 +167,12 @@ class Bucket:
         """
         files = {name: _file_stat(self.copy / name) for name in self._names()}
         changed = [name for name in files if self._files.get(name, [0])[1:] != files[name]]
-        gone = self._files.keys() - files.keys() if self._number else set()
+        gone = self._files.keys() - files.keys() if self._trains else set()
         if (changed or gone) and _file_stat(self.copy / STATE) != self._saved:
             raise UserError(
                 f"{self.copy} was deleted meanwhile: nothing more of it is uploaded to {self.url}"
             )
-        if changed and self._number:
+        if changed and self._trains:
             self._save(changed)
         with self._named():
             for name in sorted(changed, key=lambda name: (not _is_log(name), files[name][1:])):
@@ -187,14 +187,14 @@ class Bucket:
                     with contextlib.suppress(FileNotFoundError):
                         self._store.rm_file(f"{self._root}/{name}")
                 del self._files[name]
-        if self._number and (changed or gone):
+        if self._trains and (changed or gone):
             self._save()
 
     def _put(self, name: str, stat: list[int]) -> None:
         """Uploads a file; only training overwrites an object that another command has changed."""
         path, place = self.copy / name, f"{self._root}/{name}"
         if self._current(place) != self._files.get(name, [None])[0]:
-            if not self._number:
+            if not self._trains:
                 logger.warning(
                     f"warning: another command has changed {name} in {self.url} meanwhile, which "
                     f"is left as it is: what this one wrote is {path}"
@@ -237,40 +237,38 @@ class Bucket:
         place, number = f"{self._root}/{LOCKS}", 0
         if self._store.exists(place):
             number = max((int(name[-6:]) for name in self._store.find(place)), default=0)
-        holder = json.loads(self._store.cat_file(self._lock(number))) if number else {"time": 0.0}
-        return number, {"after": None} | holder
+        return number, json.loads(self._store.cat_file(self._lock(number))) if number else {}
 
     def take(self, holder: dict[str, Any]) -> None:
         """Acquires the lock; raises UserError if the process holding it is still training."""
-        if time.time() - holder["time"] < STALE:
+        if time.time() - holder.get("time", 0.0) < STALE:
             raise UserError(
                 f"process {holder['process']} of {holder['host']} trains in {self.url}: "
                 "wait for its end, or use another folder; if it was killed, try again in "
                 f"{STALE:.0f} seconds"
             )
-        self._number = self._last + 1
+        self._trains, self._last = True, self._last + 1
         # Fails if another process has created this lock first.
-        self._store.pipe_file(self._lock(self._number), self._holder(), mode="create")
-        for old in range(max(1, self._last - 1), self._number):
+        self._store.pipe_file(self._lock(self._last), self._holder(), mode="create")
+        for old in range(max(1, self._last - 2), self._last):
             with contextlib.suppress(FileNotFoundError):
                 self._store.rm_file(self._lock(old))
-        self._last = self._number
 
     def _hold(self) -> None:
         """Renews the lock; ends this process if another process has acquired the lock meanwhile."""
-        if not self._number or time.monotonic() - self._held < EVERY:
+        if not self._trains or time.monotonic() - self._held < EVERY:
             return
-        if self._newest()[0] > self._number:
+        if self._newest()[0] > self._last:
             line = f"error: another process trains in {self.url} now; the copy is {self.copy}"
             print(line, file=sys.stderr)
             signals.end(2)
-        self._store.pipe_file(self._lock(self._number), self._holder())
+        self._store.pipe_file(self._lock(self._last), self._holder())
         self._held = time.monotonic()
 
     def release(self) -> None:
         """Releases the lock by marking it as stale."""
         with self._named():
-            self._store.pipe_file(self._lock(self._number), self._holder(-STALE))
+            self._store.pipe_file(self._lock(self._last), self._holder(-STALE))
 
     def _holder(self, later: float = 0.0) -> bytes:
         place = {"host": socket.gethostname(), "process": os.getpid(), "after": self._after}

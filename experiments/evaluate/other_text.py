@@ -52,12 +52,8 @@ def read_given(name: str, run: Run, options: Options) -> Given:
     task = tasks.REGISTRY[config.task]
     if task.reads == PAIRS:
         return _read_pairs(name, run, options)
-    for flag in OF_TRANSLATORS:
-        if (value := getattr(options, flag)) is not None:
-            raise UserError(
-                f"--{flag}={value} is for config.task=translation, and {folder} is a run of "
-                f"config.task={config.task}: leave it out"
-            )
+    rule = f"is for config.task=translation, and {folder} is a run of config.task={config.task}"
+    options.refuse(OF_TRANSLATORS, f"{rule}: leave it out")
     path = _check_named_file(name, "--input", task.reads == LABELLED)
     items: Sequence[Any]
     if task.reads == DOCUMENTS:

@@ -55,7 +55,7 @@ def generate_lines(run: Run, lines: Lines) -> Iterator[str]:
 
 def attention(run: Run, options: Options) -> list[Path]:
     """Plots the attention of all heads for a text; returns the figures and the explorer."""
-    sentence = options.needed_sentence("a language model")
+    sentence = options.needed("sentence", "picture", "translation", "hide_eos")
     Tagger(run.config.data, options.source_tag)
     trained = run.load_trained()
     maps = trained.predictor.attention(trained.variables, sentence)
@@ -63,7 +63,7 @@ def attention(run: Run, options: Options) -> list[Path]:
     return draw.draw_attention(maps, trained.steps, place, run.folder, options)
 
 
-def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
+def show(task: LanguageModelTask, variables: Variables, folder: Path) -> list[Path]:
     """Prints a generated sample, and plots the attention over the sample's first tokens."""
     generator = task.predictor
     text = "".join(generator.stream(variables, ""))
@@ -71,6 +71,6 @@ def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
     # Leaves room for BOS, and for extra tokens when the decoded text is encoded again.
     start = generator.tokenizer.encode([text])[0][: min(DRAWN, generator.context - 2)]
     if not start:
-        return
+        return []
     maps = generator.attention(variables, generator.tokenizer.decode(start))
-    draw.show_attention(maps, folder)
+    return draw.show_attention(maps, folder)

@@ -58,18 +58,19 @@ def translate(run: Run, lines: Lines) -> Iterator[str]:
     with other texts, see `data.formats`. Lines with several
     sentences are split by `segments.Segmenter`. Line breaks in a translation become spaces.
     """
-    write = write_confidence if lines.has_confidence else write_texts
-    return write(run, "translate", lines)
+    if lines.options.confidence or lines.options.sort:
+        return write_confidence(run, lines)
+    return write_texts(run, "translate", lines)
 
 
-def write_confidence(run: Run, name: str, lines: Lines) -> Iterator[str]:
+def write_confidence(run: Run, lines: Lines) -> Iterator[str]:
     """Yields translation and probability, or number, probability, source and translation."""
     if (count := run.config.decode.num_best) > 1:
         raise UserError(f"config.decode.num_best={count}: confidence is in the best: leave it out")
     for number, line, (best, sure) in answer_lines(run, "confidence", lines):
         text, probability = join_lines(best[0].text), f"{sure.probability:.4f}"
         row = (number, probability, line.replace("\t", " "), text)
-        yield "\t".join(map(str, row)) if lines.is_sorted else f"{text}\t{probability}"
+        yield "\t".join(map(str, row)) if lines.options.sort else f"{text}\t{probability}"
 
 
 def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, Any]]:
@@ -85,7 +86,7 @@ def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, 
 
     for first, chunk in lines.chunks(parse):
         texts, prefixes = chunk, ()
-        if lines.has_prefixes:
+        if lines.options.prefix_column:
             texts, _, prefixes = zip(*(line.partition("\t") for line in chunk), strict=True)
         request = Request(texts, count, first=first, is_file=True, prefixes=prefixes)
         yield from zip(itertools.count(first), chunk, operation.answer(request, lines.advance))
@@ -113,7 +114,8 @@ def score(run: Run, lines: Lines) -> Iterator[str]:
 
 def attention(run: Run, options: Options) -> list[Path]:
     """Plots the attention of all heads for a sentence; returns the figures and the explorer."""
-    source = Tagger(run.config.data, options.source_tag)(options.needed_sentence(), "--sentence")
+    sentence = options.needed("sentence", "picture")
+    source = Tagger(run.config.data, options.source_tag)(sentence, "--sentence")
     trained = run.load_trained()
     translator = trained.predictor
     if translator.is_blank(source):
@@ -123,21 +125,20 @@ def attention(run: Run, options: Options) -> list[Path]:
     return draw.draw_attention(maps, trained.steps, place, run.folder, options)
 
 
-def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
+def show(task: TranslationTask, variables: Variables, folder: Path) -> list[Path]:
     """Prints translations of a few test sentences, and plots the attention for the first one."""
-    show_pairs(task, variables, folder, "source", "translation")
+    _, maps = show_pairs(task, variables, "source", "translation")
+    return draw.show_attention(maps, folder)
 
 
 def show_pairs(
-    task: TranslationTask, variables: Variables, folder: Path, source: str, output: str
+    task: TranslationTask, variables: Variables, source: str, output: str
 ) -> tuple[str, Attention]:
-    """Implements `show`, with names for both sides; returns the first source and its attention."""
+    """Prints pairs, with names for both sides; returns the first source and its attention."""
     pairs = task.examples("test", EXAMPLES)
     sources = [pair.source for pair in pairs]
     for pair, best in zip(pairs, task.predictor.translate(variables, sources), strict=True):
         texts = {source: pair.source, "reference": pair.target, output: best[0].text}
         width = max(map(len, texts))
         logger.info("\n".join(f"  {name:{width}}  {text}" for name, text in texts.items()) + "\n")
-    maps = task.predictor.attention(variables, sources[0])
-    draw.show_attention(maps, folder)
-    return sources[0], maps
+    return sources[0], task.predictor.attention(variables, sources[0])

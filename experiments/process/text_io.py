@@ -111,9 +111,8 @@ class Journal:
                 raise UserError(f"{folder} is of other {what}: repeat that command, or {fix}")
             size, self.done = record["bytes"], record["lines"]
             logger.info(f"going on after {self.done:,} lines, which are finished")
-        self._file = (folder / "lines").open("ab")
-        self._file.truncate(size)
-        self.output = io.TextIOWrapper(self._file, "utf-8", newline="")
+        self.output = (folder / "lines").open("a", encoding="utf-8", newline="")
+        self.output.truncate(size)
 
     def commit(self, done: int) -> None:
         """Makes sure that the output of the first `done` input lines is on the disk."""
@@ -126,8 +125,8 @@ class Journal:
     def sync(self) -> int:
         """Writes the output to the disk, and returns its size in bytes."""
         self.output.flush()
-        os.fsync(self._file.fileno())
-        return os.fstat(self._file.fileno()).st_size
+        os.fsync(self.output.fileno())
+        return os.fstat(self.output.fileno()).st_size
 
 
 @contextlib.contextmanager
@@ -190,8 +189,7 @@ def line_mode(
             if document:
                 stream = io.BytesIO("".join(f"{line}\n" for line in document.lines).encode())
             tag = Tagger(run.config.data, options.source_tag)
-            lines = Lines(stream, source or "standard input", tag, options.prefix_column)
-            lines.has_confidence, lines.is_sorted = options.confidence or is_sorted, is_sorted
+            lines = Lines(stream, source or "standard input", tag, options)
             if source and options.output and lines.total is not None:
                 describe = functools.partial(_described, answer.__name__, run, options, source)
                 target = output_file(options.output, source)
@@ -234,10 +232,9 @@ class Lines:
     `name` is the text's name in messages; `tag(line, place)` adds the source tag to a line.
 
     Attributes:
+      options: the flags of the mode.
       total: the number of lines in a file, or None for a pipe or a terminal.
       typed: whether the input is a terminal.
-      has_prefixes: whether a tab and the beginning of the translation follow each line.
-      has_confidence, is_sorted: whether probabilities are written, and whether rows are sorted.
       advance: a function to call with the number of lines processed since the last call.
       done: number of first lines to leave out, since they are finished.
       commit: a function that is called with the number of lines whose results are written.
@@ -248,10 +245,10 @@ class Lines:
         stream: BinaryIO,
         name: Path | str,
         tag: Callable[[str, str], str] = lambda line, place: line,
-        has_prefixes: bool = False,
+        options: Options | None = None,
     ):
         self._stream, self._name, self._tag = stream, name, tag
-        self.has_prefixes, self.has_confidence, self.is_sorted = has_prefixes, False, False
+        self.options = options or Options()
         self.typed = stream.isatty()
         is_file = stream.seekable() and not _is_pipe(stream)
         self.total = sum(1 for _ in self._ahead()) if is_file else None
