@@ -6,6 +6,7 @@ from pathlib import Path
 
 from transformer.analysis.attention import Attention
 from transformer.inference.base import Variables
+from transformer.model.build import has_heads
 from transformer.runs.run import Run, known_results
 from transformer.tasks.pictures import PictureTask
 from ..attention import draw
@@ -59,7 +60,7 @@ def show(task: PictureTask, variables: Variables, folder: Path) -> Iterator[Path
         logger.info(f"  class      {item.label}")
         logger.info(f"  predicted  {answer} ({row.max():.3f})\n")
     yield from draw_results(task, variables, folder)
-    if not classifier.has_heads:
+    if not has_heads(task.config.model):
         return
     from ..attention.heat_maps import examples_figure
     from ..display.plotting import save_figure

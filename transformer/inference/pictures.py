@@ -30,7 +30,6 @@ from transformer.inference.classifier import ClassPredictor
 from transformer.inference.hypotheses import Translation
 from transformer.inference.translator import Translator
 from transformer.model.architecture import Network
-from transformer.model.classifier import Classifier
 from transformer.model.config import ModelConfig
 from transformer.model.vision.inputs import PictureText, from_patches, to_patches
 
@@ -125,11 +124,6 @@ class PictureClassifier(ClassPredictor):
         pixels = from_patches(np.asarray(item.patches), self.config.patch_size)
         attention = super().attention_of(variables, item, unread)
         return attention._replace(picture=GridPicture(pixels, self.grid))
-
-    @property
-    def has_heads(self) -> bool:
-        """Whether the model has attention heads."""
-        return isinstance(self.model, Classifier)
 
     def looks(
         self, variables: Variables, items: Sequence[SeenPicture]

@@ -29,7 +29,7 @@ from transformer.data.tokenizer import Tokenizer, load_tokenizer
 from transformer.inference.base import Params
 from transformer.inference.pictures import PictureClassifier
 from transformer.model.architecture import Network
-from transformer.model.build import check_names
+from transformer.model.build import check_names, has_heads
 from transformer.model.classifier import BAG, BagOfPatches, Classifier, CnnLstm
 from transformer.model.config import ModelConfig
 from transformer.model.losses import TokenSums
@@ -152,7 +152,7 @@ class PictureTask(ClassificationTask):
         """
         scores = super().evaluate(params, split, final)
         variables = {"params": params}
-        if final and self._known(split) and self.predictor.has_heads:
+        if final and self._known(split) and has_heads(self.config.model):
             points, overlaps = self._look(variables, split)
             validated = points if split == "validation" else self._look(variables, "validation")[0]
             layer, head = np.unravel_index(validated.argmax(), validated.shape)
