@@ -10,7 +10,6 @@ from apart import LENGTHS, STEPS, batch_of, card_prints, our_logits, run_apart, 
 
 import transformer
 from tiny_models import tiny_config, tiny_model
-from tiny_run import shared_run
 from transformer.bridges import stablehlo
 from transformer.bridges.stablehlo import export_programs
 from transformer.data.tokenizer import BOS_ID
@@ -101,9 +100,9 @@ def test_all_models_translate_elsewhere_as_here(tmp_path):
 
 
 @pytest.mark.full
-def test_the_lines_of_the_model_card_translate_as_the_run_does(tmp_path_factory, tmp_path):
+def test_the_lines_of_the_model_card_translate_as_the_run_does(tiny, tmp_path):
     texts = ["a b c", "d e", "f"]
-    run = transformer.load(shared_run(tmp_path_factory).workdir, {"decode.beam_size": 1})
+    run = transformer.load(tiny.workdir, {"decode.beam_size": 1})
     folder = run.export("stablehlo", tmp_path / "given")
     assert card_prints(folder, texts, site("flatbuffers")) == run.translate(texts)
 

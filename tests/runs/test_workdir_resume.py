@@ -7,10 +7,10 @@ import sys
 from unittest import mock
 
 import pytest
-from run_folders import content, steps, translate
+from run_folders import steps, translate
 
 from places import ROOT
-from tiny_run import command, refused, unsealed
+from tiny_run import command, content, refused, unsealed
 from transformer.errors import UserError
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
