@@ -4,7 +4,6 @@ A checkpoint's folder contains the arrays in Orbax's format, and a record of the
 the evaluation scores and the digests of the files, which are checked before the files are read.
 """
 
-import contextlib
 import functools
 import logging
 import os
@@ -32,7 +31,7 @@ PARTIAL, DELETED = "orbax-checkpoint-tmp", "deleted"
 logger = logging.getLogger(__name__)
 
 
-class Checkpoints(contextlib.AbstractContextManager):
+class Checkpoints:
     """The checkpoints of a run, each in a folder named after its step.
 
     A checkpoint contains the training state and `progress`, a JSON object with the progress of the
@@ -80,6 +79,9 @@ class Checkpoints(contextlib.AbstractContextManager):
             ),
         )
         return ocp.CheckpointManager(self.folder, options=options)
+
+    def __enter__(self) -> "Checkpoints":
+        return self
 
     def __exit__(self, *exception) -> None:
         self.close()
@@ -208,8 +210,9 @@ class Checkpoints(contextlib.AbstractContextManager):
         Args:
           template: the shapes and dtypes of the weights.
         """
-        mean: dict[str, np.ndarray] = {}
-        for number, step in enumerate(steps, 1):
+        total: dict[str, np.ndarray] = {}
+        equal: dict[str, np.ndarray] = {}  # arrays that are equal in all checkpoints so far
+        for step in steps:
             try:
                 groups = by_group(self._read(step)["leaves"])
                 group = EMA if EMA in groups else PARAMS
@@ -219,9 +222,14 @@ class Checkpoints(contextlib.AbstractContextManager):
                 raise self._damaged(step, error) from None
             for full_name in list(arrays):
                 x, name = arrays.pop(full_name), full_name.removeprefix(f"{group}/")
-                if number > 1:  # keeps the bits of frozen parameters, unlike a sum
-                    x = mean[name] - (mean[name] - x) / np.float32(number)
-                mean[name] = x
+                if name not in total:
+                    total[name] = equal[name] = x
+                    continue
+                if name in equal and not np.array_equal(x, equal[name]):
+                    del equal[name]
+                total[name] = total[name] + x
+        # Frozen parameters are equal in all checkpoints, but rounding could change their mean.
+        mean = {name: equal.get(name, x / np.float32(len(steps))) for name, x in total.items()}
         leaves = [jax.device_put(mean[name]) for name in named_leaves(template)]
         return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
