@@ -47,9 +47,8 @@ def read_pages(folder: Path) -> dict[str, list[str]]:
     pages = {}
     for page in LISTED.findall((folder / "README.md").read_text("utf-8")):
         [block, *_] = BLOCK.findall((folder / f"{page}.md").read_text("utf-8"))
-        lines = (
-            line.partition(" #")[0].split() for line in block.replace("\\\n", " ").splitlines()
-        )
+        text = block.replace("\\\n", " ")
+        lines = (line.partition(" #")[0].split() for line in text.splitlines())
         pages[page] = [" ".join(line) for line in lines]
     return pages
 

@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 import reference
+import transformer
 from chromium import browser
 from log_lines import heard
+from task_runs import train_runs
+from tiny_run import shared_run
 from transformer.model.layers import ACTIVATIONS
 from transformer.model.positions.base import LAYER_HOOKS, STACK_HOOKS, use_hooks
 from transformer.model.positions.registry import REGISTRY, acts_in
@@ -60,6 +63,24 @@ def said():
     """See `heard`."""
     with heard() as lines:
         yield lines
+
+
+@pytest.fixture(scope="module")  # so that it is made while pictures are drawn
+def tiny(tmp_path_factory):
+    """The tiny trained run, which most modes are tested on."""
+    return shared_run(tmp_path_factory)
+
+
+@pytest.fixture
+def copy(tiny, tmp_path):
+    """A copy of its folder, to be changed."""
+    return tiny.copy(tmp_path / "copy")
+
+
+@pytest.fixture(scope="session")
+def loaded(tmp_path_factory):
+    """A run of each task, as Python opens it."""
+    return {task: transformer.load(folder) for task, folder in train_runs(tmp_path_factory).items()}
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ import pytest
 
 import transformer
 from places import ROOT
-from tiny_run import shared_run
 
 pytestmark = pytest.mark.full
 
@@ -108,8 +107,8 @@ def test_the_wheel_has_every_file_of_the_packages_below_one_name(wheel):
         assert f"Provides-Extra: {extra}\n" in metadata
 
 
-def test_python_in_a_project_uses_a_run(installed, project, tmp_path_factory):
-    workdir = str(shared_run(tmp_path_factory).workdir)
+def test_python_in_a_project_uses_a_run(installed, project, tiny):
+    workdir = str(tiny.workdir)
     told = done(installed / "python", "-c", LINES.format(workdir=workdir)).splitlines()
     assert told[:2] == ["True", "(1, 2)"]
     assert told[2].startswith("Figure(")

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from places import ROOT
-from tiny_run import shared_run
 
 pytestmark = pytest.mark.full
 
@@ -61,9 +60,8 @@ def windows(program: str, *arguments) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
-def test_a_run_is_translated_exported_served_and_opened_for_training(tmp_path, tmp_path_factory):
-    folder = shared_run(tmp_path_factory).copy(tmp_path / "run")
-    ended = windows(USE, folder, tmp_path)
+def test_a_run_is_translated_exported_served_and_opened_for_training(copy, tmp_path):
+    ended = windows(USE, copy, tmp_path)
     assert ended.returncode == 0, ended.stderr
     codes = re.findall(r"^\w+ \d$", ended.stdout, re.MULTILINE)
     assert codes == ["benchmark 2", "train 0", "translate 0"]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from transformer.runs.loaded import LoadedRun, import_marian, load, train
 
 __all__ = ["LoadedRun", "UserError", "__version__", "import_marian", "load", "train"]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def __getattr__(name: str) -> Any:

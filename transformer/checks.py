@@ -1,7 +1,7 @@
 """Validates the values of a config before training."""
 
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -33,17 +33,19 @@ def check(config: ConfigDict, *uses: str) -> None:
     Args:
       uses: what the config is used for, as keys of `USES`.
     """
-    _check_values(config)
-    for use in uses:
-        USES[use](config)
-
-
-def _check_values(config: ConfigDict) -> None:
     for key, value in flatten(config).items():
         _check_value(key, value)
     check_choice("config.model.architecture", config.model.architecture, (*build.REGISTRY, BAG))
     task = REGISTRY[config.task]
-    _check_corpora(config.data, config.task)
+    corpora = corpora_of(config.data)
+    if corpora and task.reads != PAIRS:
+        raise UserError(
+            f"config.data.corpora is for config.task=translation, not {config.task}: leave it out"
+        )
+    for corpus in corpora:
+        for key, value in flatten(ConfigDict({"data": corpus.data})).items():
+            if key in KEYS:
+                _check_value(key, value, f" of the corpus {corpus.name}")
     sees = task.reads == PICTURES
     if sees != bool(config.model.patch_size):
         fix = "set it to the pixels of a patch's side" if sees else "leave it out"
@@ -69,22 +71,18 @@ def _check_values(config: ConfigDict) -> None:
             f"config.decode.beam_size={config.decode.beam_size} translations that are searched: "
             "raise config.decode.beam_size"
         )
+    for use in uses:
+        USES[use](config)
 
 
 def _check_value(key: str, value: Any, of: str = "") -> None:
     """Raises UserError if a value is out of range, or is not an allowed choice for its key."""
     about = KEYS[key]
-    choices = value != about.default and about.choices and tuple(choices_of(key))
-    check_value(f"config.{key}{of}", value, about._replace(choices=choices))
-
-
-def choices_of(key: str) -> Iterable[str]:
-    """Returns the allowed values of a config key."""
-    choices = KEYS[key].choices
+    choices = value != about.default and about.choices
     if isinstance(choices, str):
         module, _, name = choices.rpartition(".")
         choices = getattr(importlib.import_module(module), name)
-    return choices
+    check_value(f"config.{key}{of}", value, about._replace(choices=choices and tuple(choices)))
 
 
 def _check_mesh(mesh: str, model: ConfigDict) -> None:
@@ -150,19 +148,6 @@ def _check_source(data: ConfigDict, task: type[Task]) -> None:
         cleaning.rules_of(data)
 
 
-def _check_corpora(data: ConfigDict, task: str) -> None:
-    """Raises UserError if `config.data.corpora` has an invalid value or does not fit the task."""
-    corpora = corpora_of(data)
-    if corpora and REGISTRY[task].reads != PAIRS:
-        raise UserError(
-            f"config.data.corpora is for config.task=translation, not {task}: leave it out"
-        )
-    flat = [(corpus.name, flatten(ConfigDict({"data": corpus.data}))) for corpus in corpora]
-    for name, values in flat:
-        for key in filter(KEYS.__contains__, values):
-            _check_value(key, values[key], f" of the corpus {name}")
-
-
 def _check_start(config: ConfigDict) -> None:
     """Checks the config keys that are used only during training.
 
@@ -192,14 +177,9 @@ def _check_start(config: ConfigDict) -> None:
         raise UserError(f"config.tokenizer.initial=grow extends a tokenizer of another run: {fix}")
 
 
-def _check_model(config: ConfigDict) -> None:
-    """Checks the parts of the model config that can be validated without the data."""
-    REGISTRY[config.task].without_text(config).check_model()
-
-
-# Additional checks for each use of a config.
+# Additional checks for each use of a config; those of a model need no data.
 USES: dict[str, Callable[[ConfigDict], None]] = {
-    "model": _check_model,
+    "model": lambda config: REGISTRY[config.task].without_text(config).check_model(),
     "training": _check_start,
     "later": _check_text,  # for training that starts later
 }

@@ -118,8 +118,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes text to a UTF-8 file atomically; see `whole_file`."""
-    with whole_file(path) as file:
-        file.write(text)
+    write_bytes(path, text.encode())
 
 
 def seal_of(content: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ The command line, the Python API and the HTTP server are interfaces to operation
 builds a `Request`, chooses batches, and writes the results. Planning does not run the model.
 """
 
+import collections
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,8 +16,10 @@ from transformer.data.corpora import Tagger, languages_of
 from transformer.data.labelled import read_texts
 from transformer.errors import UserError
 from transformer.inference.base import Variables, share, static_lengths, static_rows
+from transformer.inference.confidence import estimate, read_weights
 from transformer.inference.generator import Generator
-from transformer.inference.hypotheses import Translation
+from transformer.inference.hypotheses import NextToken, Translation
+from transformer.inference.inspection import Inspector
 from transformer.inference.prefixes import Prefix
 from transformer.inference.segments import Layout, Segmenter, join
 
@@ -134,7 +137,7 @@ class Operation:
 
 
 class Caption(Operation):
-    """Captions images, given their file names."""
+    """Captions images, given their file names; an item is a name, and how the caption begins."""
 
     name = "caption"
 
@@ -143,9 +146,17 @@ class Caption(Operation):
         self.max_length, self.max_best = self.predictor.max_length, self.config.decode.beam_size
         self.workers, _ = share(self.config.decode.batch_size)
 
+    def plan(self, request):
+        plan, prefixes = super().plan(request), request.prefixes or [""] * len(request.texts)
+        if len(prefixes) != len(plan.items):
+            counts = f"{len(plan.items)} texts and {len(prefixes)} prefixes"
+            raise UserError(f"{counts}: give each text one, '' for any beginning")
+        return plan._replace(items=[*zip(plan.items, map(Prefix, prefixes), strict=True)])
+
     def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
+        texts, prefixes = zip(*items, strict=True) if items else ((), ())
         options = {"numbers": numbers, "done": done, "num_best": count, "rows": rows or None}
-        return self.predictor.translate(self.variables, items, **options)
+        return self.predictor.translate(self.variables, texts, prefixes=prefixes, **options)
 
 
 class Translate(Caption):
@@ -160,23 +171,19 @@ class Translate(Caption):
         _, self._target_language = languages_of(self.config.data)
 
     def plan(self, request):
-        texts, most, count = super().plan(request).items, request.max_tokens, request.count
-        lengths = (self.measure((text, Prefix()), "")[0] - 1 for text in texts)
+        pairs, most, count = super().plan(request).items, request.max_tokens, request.count
+        lengths = (self.measure(pair, "")[0] - 1 for pair in pairs)
         if most and (tokens := sum(lengths)) > most:
             raise UserError(
                 f"texts has {tokens:,} tokens in all, more than {most:,}: send fewer or shorter "
                 "texts at once"
             )
         split = self._segmenter if request.is_file else self._segmenter.lines
-        lines = [split(text, number) for number, text in enumerate(texts, request.first)]
-        prefixes = request.prefixes or [""] * len(texts)
-        if len(prefixes) != len(texts):
-            counts = f"{len(texts)} texts and {len(prefixes)} prefixes"
-            raise UserError(f"{counts}: give each text one, '' for any beginning")
+        lines = [split(text, number) for number, (text, _) in enumerate(pairs, request.first)]
         items = []
-        for number, (line, prefix) in enumerate(zip(lines, prefixes, strict=True), request.first):
+        for number, (line, (_, prefix)) in enumerate(zip(lines, pairs, strict=True), request.first):
             parts = [part for part in line if not isinstance(part, Layout)]
-            dealt = self._segmenter.deal(prefix, parts, self._target_language)
+            dealt = self._segmenter.deal(prefix.text, parts, self._target_language)
             items += [(both, number) for both in zip(parts, dealt, strict=True)]
 
         def join_results(results: Iterable[Any]) -> list[Any]:
@@ -192,10 +199,36 @@ class Translate(Caption):
     def measure(self, item, place):
         return len(self.predictor.source_tokenizer.encode([item[0]])[0]) + 1, 0
 
+
+class Confidence(Translate):
+    """Translates texts; a result is (translations, the `Confidence` in the first of them)."""
+
+    name = "confidence"
+
+    def plan(self, request):
+        plan, weights = super().plan(request), read_weights(self.folder)
+
+        def join_results(results: Iterable[Any]) -> list[Any]:
+            results, tokens = list(results), collections.defaultdict(list)
+            for number, (_, of_segment) in zip(plan.numbers, results, strict=True):
+                tokens[number] += of_segment
+            rows = plan.join(best for best, _ in results)
+            pairs = zip(rows, tokens.values(), strict=True)
+            return [(row, estimate(weights, row[0].text, of_text)) for row, of_text in pairs]
+
+        return plan._replace(join=join_results)
+
     def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
-        texts, prefixes = zip(*items, strict=True) if items else ((), ())
-        options = {"numbers": numbers, "done": done, "num_best": count, "rows": rows or None}
-        return self.predictor.translate(self.variables, texts, prefixes=prefixes, **options)
+        results = super().compute(items, count, numbers, rows, done)
+        texts = [item[0] for item in items], [best[0].text for best in results]
+        tokens = Inspector(self.predictor, self.variables).next_tokens(*texts, 1, 1.0)
+        return [
+            (best, each if best[0].tokens else [NextToken(f"{best[0].text}\n", 0.0, 0.0, [])])
+            for best, each in zip(results, tokens, strict=True)
+        ]
+
+    def programs(self, rows):
+        return iter(())  # `Translate` has the same ones
 
 
 class Score(Operation):
@@ -218,12 +251,9 @@ class Score(Operation):
         self.predictor.prepare_scores(self.variables, rows, length)
 
     def _compute(self, items, count, numbers, done):
-        first, score = numbers[0] if numbers else 1, self.predictor.score
-        if self.has_pairs:
-            sources, targets = ([pair[side] for pair in items] for side in (0, 1))
-            scores = score(self.variables, sources, targets, first, done)
-        else:
-            scores = score(self.variables, items, first)
+        texts = [[pair[side] for pair in items] for side in (0, 1)] if self.has_pairs else [items]
+        options = {"first_line": numbers[0] if numbers else 1, "done": done}
+        scores = self.predictor.score(self.variables, *texts, **options)
         return [[TextScore(*each)] for each in scores]
 
 
@@ -283,4 +313,5 @@ def list_of_texts(texts: Iterable[Any]) -> list[str]:
     return texts
 
 
-OPERATIONS = {each.name: each for each in (Translate, Caption, Score, Generate, Classify)}
+TYPES = (Translate, Confidence, Caption, Score, Generate, Classify)
+OPERATIONS = {each.name: each for each in TYPES}

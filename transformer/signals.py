@@ -15,9 +15,9 @@ from typing import Any, NoReturn, TypeVar
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 COPY_SECONDS = 1.0  # seconds within which a second signal counts as a duplicate
+ASIDE = "aside"  # name of the threads that may still run when the process exits
 
 T = TypeVar("T")
-_threads: list[threading.Thread] = []  # threads that may still run when the process exits
 
 
 class StoppedError(Exception):
@@ -144,15 +144,13 @@ def call_aside(work: Callable[[], T]) -> Future[T]:
         except BaseException as error:  # raised by `Future.result`
             result.set_exception(error)
 
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    _threads.append(thread)
+    threading.Thread(target=call, name=ASIDE, daemon=True).start()
     return result
 
 
 def leave(code: int) -> NoReturn:
     """Exits the process, immediately if a thread of `call_aside` is still running."""
-    if any(thread.is_alive() for thread in _threads):
+    if any(thread.name == ASIDE for thread in threading.enumerate()):
         end(code)
     sys.exit(code)
 

@@ -91,12 +91,12 @@ def draw_attention(
     return [*files, page]
 
 
-def show_attention(seen: Attention, run: Path) -> None:
+def show_attention(seen: Attention, run: Path) -> list[Path]:
     """Draws a finished run's attention on an example, unless the model has no attention."""
-    if seen.weights:
-        steps = known_results(run)["averaged_steps"]
-        for file in draw_attention(seen, steps, run / "figures" / "attention", run, Options()):
-            logger.info(f"wrote {file}")
+    if not seen.weights:
+        return []
+    steps = known_results(run)["averaged_steps"]
+    return draw_attention(seen, steps, run / "figures" / "attention", run, Options())
 
 
 def hide_end_of_sentence(seen: Attention) -> Attention:

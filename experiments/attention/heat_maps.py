@@ -14,7 +14,7 @@ import itertools
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -23,7 +23,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from transformer.analysis.attention import KINDS, Attention, GridPicture
-from transformer.analysis.pointing import Box, rollout
+from transformer.analysis.pointing import rollout
+from transformer.data.pairs import LabelledPicture
 from transformer.errors import UserError
 from ..display.labels import AS_TEXT, LINE_HEIGHT, labels_of, text_widths
 from ..display.plotting import add_colour_bar, heat_map, new_figure
@@ -46,21 +47,8 @@ WORD_MARK = "▁"  # prefix of the first token of a word
 Pixels = UInt8[np.ndarray, "S S C"]
 
 
-class Example(NamedTuple):
-    """An image, its question (or ''), the true and predicted class, and class token attention."""
-
-    pixels: Pixels
-    question: str
-    label: str
-    predicted: str
-    boxes: Sequence[Box]
-    looks: Float[np.ndarray, "layers H P"]
-
-
 def checked_figure(seen: Attention, kind: str | None, layer: int, head: int | None) -> Figure:
     """Returns `Attention.figure`; raises UserError if the kind, layer or head does not exist."""
-    if not seen.weights:
-        raise UserError("this model has no attention to draw")
     kind = [kind for kind in KINDS if kind in seen.weights][-1] if kind is None else kind
     seen.check_kind(kind)
     layers, heads, *_ = seen.weights[kind].shape
@@ -214,23 +202,29 @@ def words_figure(seen: Attention, title: str) -> Figure:
     return figure
 
 
-def examples_figure(examples: Sequence[Example], head: tuple[int, int]) -> Figure:
+def examples_figure(
+    items: Sequence[LabelledPicture],
+    pixels: UInt8[np.ndarray, "pictures S S C"],
+    answers: Sequence[str],
+    looks: Sequence[Float[np.ndarray, "layers H P"]],
+    head: tuple[int, int],
+) -> Figure:
     """Plots images, each above the class token's attention in `head`: (layer, head) from 1.
 
-    Boxes mark the objects that determine the answer.
+    Boxes mark the objects that determine the answer. `answers` are the predicted classes.
     """
     name = f"class token, layer {head[0]}, head {head[1]}"
-    figure, panels = _grid(2, len(examples), name)
-    for (above, below), each in zip(panels.T, examples, strict=True):
-        _show(above, each.pixels)
-        _draw(below, each.pixels, each.looks[head[0] - 1, head[1] - 1])
-        for x0, y0, x1, y1 in each.boxes:
+    figure, panels = _grid(2, len(items), name)
+    rows = zip(panels.T, items, answers, looks, strict=True)
+    for (above, below), item, answer, look in rows:
+        _show(above, pixels[item.picture])
+        _draw(below, pixels[item.picture], look[head[0] - 1, head[1] - 1])
+        for x0, y0, x1, y1 in item.boxes:
             corner, sides = (x0 - 0.5, y0 - 0.5), (x1 - x0, y1 - y0)
             below.add_patch(Rectangle(corner, *sides, fill=False, color="white", linewidth=0.8))
-        wrong = each.label != each.predicted
-        answer = each.predicted + f" (true: {each.label})" * wrong
-        question = textwrap.wrap(each.question, 19, break_on_hyphens=False)
-        above.set_title("\n".join([*question, answer]), fontsize=SMALL, pad=2, **AS_TEXT)
+        truth = f" (true: {item.label})" * (item.label != answer)
+        question = textwrap.wrap(item.question, 19, break_on_hyphens=False)
+        above.set_title("\n".join([*question, answer + truth]), fontsize=SMALL, pad=2, **AS_TEXT)
     return figure
 
 

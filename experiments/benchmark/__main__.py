@@ -42,20 +42,17 @@ def tiny() -> Workload:
     return workload
 
 
-def text(data: Path | None) -> Workload:
-    """Returns the two-core Multi30k workload in the folder `data`, or quickstart without one."""
-    if data is None:
-        return page("quickstart")
-    workload = page("multi30k_2cores")
-    workload.config.data.path = str(data)
-    return workload
+def text(data: Path | None, for_peers: bool = False) -> Workload:
+    """Returns the two-core Multi30k workload in the folder `data`, or quickstart without one.
 
-
-def text_of_peers(data: Path | None) -> Workload:
-    """Returns the workload of `text` with the peers' positional encoding and optimizer."""
-    workload = text(data)
-    workload.config.model.positions = "split"
-    workload.config.optimizer.name = "adam"
+    With `for_peers`, it has the peers' positional encoding and optimizer.
+    """
+    workload = page("multi30k_2cores" if data else "quickstart")
+    if data:
+        workload.config.data.path = str(data)
+    if for_peers:
+        workload.config.model.positions = "split"
+        workload.config.optimizer.name = "adam"
     return workload
 
 
@@ -68,7 +65,7 @@ BENCH_PARTS: dict[str, tuple[str, Callable[[Path | None], Workload]]] = {
     "tutorial": ("training", lambda data: page("tutorial_en_de", Shape(64, 41, 4))),
     "decoding": ("decoding", text),
     "start": ("start", text),
-    "text": ("training", text_of_peers),
+    "text": ("training", lambda data: text(data, for_peers=True)),
 }
 LARGE = ("base", "big")
 

@@ -48,8 +48,7 @@ def benchmark(run: Run, options: Options) -> None:
     peers = choose_peers(options.peers)
     before = summary.read(Path(options.baseline).expanduser()) if options.baseline else None
     trace = Path(options.trace).expanduser() if options.trace else None
-    with contextlib.ExitStack() as stack:
-        file = options.output and stack.enter_context(open_output(options.output))
+    with open_output(options.output) if options.output else contextlib.nullcontext() as file:
         setting = Setting(peers=tuple(peers), trace=trace)
         results = measure({kind: (kind, Workload(config)) for kind in kinds}, setting)
         if file:
@@ -78,7 +77,11 @@ def choose(text: str | None, parts: Sequence[str]) -> list[str]:
 
 def show_results(results: Mapping[str, Any], before: Mapping[str, Any] | None, name: str) -> bool:
     """Prints the results and the regressions from `before`; returns whether anything regressed."""
-    print_tables(results["parts"], f"{name} on {summary.machine(results['environment'])}")
+    parts, title = results["parts"], f"{name} on {summary.machine(results['environment'])}"
+    if training := list(map(list, training_rows(parts))):
+        print_rows(Table(title, TRAINING_HEAD, training, len(TRAINING_HEAD)))
+    others = list(map(list, other_rows(parts)))
+    print_rows(Table("" if training else title, OTHER_HEAD, others, len(OTHER_HEAD)))
     if not before:
         return False
     changes = summary.compare(before, results)
@@ -139,11 +142,3 @@ def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             if start in measured:
                 seconds = _spread_text(measured[start]["seconds"], ".1f")
                 yield name, f"start to the second step, {title} in the cache", f"{seconds} s"
-
-
-def print_tables(parts: Mapping[str, Any], title: str) -> None:
-    """Prints the training table and the table of all other results."""
-    training, others = list(map(list, training_rows(parts))), list(map(list, other_rows(parts)))
-    if training:
-        print_rows(Table(title, TRAINING_HEAD, training, len(TRAINING_HEAD)))
-    print_rows(Table("" if training else title, OTHER_HEAD, others, len(OTHER_HEAD)))

@@ -29,6 +29,7 @@ from transformer.errors import RunError, UserError
 from transformer.files import write_arrays, write_json
 from transformer.inference.translator import Translator
 from transformer.model.layers import DropoutRates
+from transformer.runs.upgrades import numbered
 from transformer.tasks.base import Task
 from ..process import environment
 from .peers import PEERS
@@ -148,7 +149,7 @@ def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
 def second_step(workload: Workload, run: Path, cache: Path) -> float:
     """Returns the time in seconds until training in the folder `run` logs its second step."""
     run.mkdir()
-    write_json(run / "config.json", workload.config.to_dict())
+    write_json(run / "config.json", numbered(workload.config.to_dict()))
     flags = [f"--workdir={run}", f"--config.data.cache_dir={cache}", "--config.train.log_every=1"]
     log, begin = run / "errors", time.monotonic()
     with log.open("wb") as errors:

@@ -72,8 +72,7 @@ def plan(run: Run, options: Options) -> None:
     programs in the cache. The free disk space is checked for the run's folder, which is not
     created.
     """
-    with contextlib.ExitStack() as stack:
-        file = options.output and stack.enter_context(open_output(options.output))
+    with open_output(options.output) if options.output else contextlib.nullcontext() as file:
         free = free_memory()
         logger.info("reading the text")
         task = tasks.REGISTRY[run.config.task](run.config)
@@ -102,6 +101,7 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
     # The `keep` latest checkpoints, `keep` that end with the best, and one that is being written.
     keep = max(config.train.keep_last, config.evaluate.average_last_n)
     checkpoints = 1 + min(2 * keep, evaluations)
+    place = next(path for path in (folder, *folder.parents) if path.is_dir())
     time = _run_time(measured, config.train, shapes, evaluations) if measured.step_seconds else None
     return {
         "name": config.name,
@@ -127,20 +127,15 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
             "free": free,
             "fits": measured.fits(free),
         },
-        "disk": _disk_bytes(measured.state_bytes, checkpoints, sum(tokens.values()), folder),
+        "disk": {
+            "checkpoint": measured.state_bytes,
+            "checkpoints": checkpoints,
+            "run": checkpoints * measured.state_bytes,
+            "cache": TOKEN_BYTES * sum(tokens.values()),
+            "free": shutil.disk_usage(place).free,
+        },
         "time": time,
         "advice": None if measured.fits(free) else MEMORY_ADVICE,
-    }
-
-
-def _disk_bytes(checkpoint: int, checkpoints: int, tokens: int, folder: Path) -> dict[str, Any]:
-    place = next(path for path in (folder, *folder.parents) if path.is_dir())
-    return {
-        "checkpoint": checkpoint,
-        "checkpoints": checkpoints,
-        "run": checkpoints * checkpoint,
-        "cache": TOKEN_BYTES * tokens,
-        "free": shutil.disk_usage(place).free,
     }
 
 

@@ -63,7 +63,7 @@ class Bucket:
         self.copy = Path(COPIES).expanduser() / f"{self.url.rpartition('/')[2]}-{key}"
         self._files: dict[str, list[Any]] = {}
         self._last, self._saved = 0, [0]  # number of the last training; stat of the state file
-        self._number, self._held = 0, -math.inf  # number of our lock, and time of its last update
+        self._trains, self._held = False, -math.inf  # whether it is ours; time of its last update
         self._after: list[int] = []  # stat of the state file from which this training resumes
         with self._named():
             self._store, self._root = fsspec.url_to_fs(self.url)
@@ -91,19 +91,6 @@ class Bucket:
                 return
             self.copy = first.with_name(f"{first.name}.{number}")
 
-    def _objects(self) -> dict[str, str]:
-        """Returns the identity of each object in the bucket, keyed by file name."""
-        self._store.invalidate_cache()
-        objects = self._store.find(self._root, detail=True)
-        names = {path[len(self._root) + 1 :]: info for path, info in objects.items()}
-        if odd := [name for name in names if name.startswith("/") or ".." in name.split("/")]:
-            raise UserError(f"--workdir={self.url} has the object {odd[0]!r}, which no run writes")
-        return {
-            name: _object_identity(info)
-            for name, info in names.items()
-            if _belongs_to_run(name) and not name.startswith(f"{LOCKS}/")
-        }
-
     def open_copy(self, training: bool) -> None:
         """Acquires the lock if `training`, and synchronises the copy with the bucket.
 
@@ -116,14 +103,16 @@ class Bucket:
             last, self._files = saved["last"], saved["files"]
         with self._named():
             self._last, holder = self._newest()
-            same = last == self._last or (last >= 0 and holder["after"] == _file_stat(state))
+            same = last == self._last or (last >= 0 and holder.get("after") == _file_stat(state))
             if training:
                 self._after = _file_stat(state) if same else []
                 self.take(holder)
             for _ in range(ROUNDS):  # until a download finds no new objects
                 if not self._download(same):
                     break
-        _delete_empty_folders(self.copy)  # left by deleted checkpoints
+        for path in sorted(self.copy.rglob("*"), reverse=True):  # left by deleted checkpoints
+            with contextlib.suppress(OSError):  # a non-empty folder, or a file
+                path.rmdir()
         if not training:  # uploads only its own changes, not those of a killed command
             stats = {name: _file_stat(self.copy / name) for name in self._names()}
             self._files = {name: [self._files[name][0], *stat] for name, stat in stats.items()}
@@ -136,8 +125,18 @@ class Bucket:
 
         Returns whether there were any new objects.
         """
-        objects, files = self._objects(), {}
-        whole = _whole_objects(objects)
+        self._store.invalidate_cache()
+        paths, files = self._store.find(self._root, detail=True), {}
+        names = {path[len(self._root) + 1 :]: info for path, info in paths.items()}
+        if odd := [name for name in names if name.startswith("/") or ".." in name.split("/")]:
+            raise UserError(f"--workdir={self.url} has the object {odd[0]!r}, which no run writes")
+        objects = {  # the identity of each object
+            name: _object_identity(info)
+            for name, info in names.items()
+            if _belongs_to_run(name) and not name.startswith(f"{LOCKS}/")
+        }
+        folders = {name: re.match(r"(?:.*/)?checkpoints/\d+/", name) for name in objects}
+        whole = {name for name, f in folders.items() if not f or f"{f[0]}{RECORD}" in objects}
         for name in [*self._names()]:
             identity, *stat = self._files.get(name, [None])
             equal = _file_stat(self.copy / name) == stat
@@ -168,12 +167,12 @@ class Bucket:
         """
         files = {name: _file_stat(self.copy / name) for name in self._names()}
         changed = [name for name in files if self._files.get(name, [0])[1:] != files[name]]
-        gone = self._files.keys() - files.keys() if self._number else set()
+        gone = self._files.keys() - files.keys() if self._trains else set()
         if (changed or gone) and _file_stat(self.copy / STATE) != self._saved:
             raise UserError(
                 f"{self.copy} was deleted meanwhile: nothing more of it is uploaded to {self.url}"
             )
-        if changed and self._number:
+        if changed and self._trains:
             self._save(changed)
         with self._named():
             for name in sorted(changed, key=lambda name: (not _is_log(name), files[name][1:])):
@@ -188,14 +187,14 @@ class Bucket:
                     with contextlib.suppress(FileNotFoundError):
                         self._store.rm_file(f"{self._root}/{name}")
                 del self._files[name]
-        if self._number and (changed or gone):
+        if self._trains and (changed or gone):
             self._save()
 
     def _put(self, name: str, stat: list[int]) -> None:
         """Uploads a file; only training overwrites an object that another command has changed."""
         path, place = self.copy / name, f"{self._root}/{name}"
         if self._current(place) != self._files.get(name, [None])[0]:
-            if not self._number:
+            if not self._trains:
                 logger.warning(
                     f"warning: another command has changed {name} in {self.url} meanwhile, which "
                     f"is left as it is: what this one wrote is {path}"
@@ -238,40 +237,38 @@ class Bucket:
         place, number = f"{self._root}/{LOCKS}", 0
         if self._store.exists(place):
             number = max((int(name[-6:]) for name in self._store.find(place)), default=0)
-        holder = json.loads(self._store.cat_file(self._lock(number))) if number else {"time": 0.0}
-        return number, {"after": None} | holder
+        return number, json.loads(self._store.cat_file(self._lock(number))) if number else {}
 
     def take(self, holder: dict[str, Any]) -> None:
         """Acquires the lock; raises UserError if the process holding it is still training."""
-        if time.time() - holder["time"] < STALE:
+        if time.time() - holder.get("time", 0.0) < STALE:
             raise UserError(
                 f"process {holder['process']} of {holder['host']} trains in {self.url}: "
                 "wait for its end, or use another folder; if it was killed, try again in "
                 f"{STALE:.0f} seconds"
             )
-        self._number = self._last + 1
+        self._trains, self._last = True, self._last + 1
         # Fails if another process has created this lock first.
-        self._store.pipe_file(self._lock(self._number), self._holder(), mode="create")
-        for old in range(max(1, self._last - 1), self._number):
+        self._store.pipe_file(self._lock(self._last), self._holder(), mode="create")
+        for old in range(max(1, self._last - 2), self._last):
             with contextlib.suppress(FileNotFoundError):
                 self._store.rm_file(self._lock(old))
-        self._last = self._number
 
     def _hold(self) -> None:
         """Renews the lock; ends this process if another process has acquired the lock meanwhile."""
-        if not self._number or time.monotonic() - self._held < EVERY:
+        if not self._trains or time.monotonic() - self._held < EVERY:
             return
-        if self._newest()[0] > self._number:
+        if self._newest()[0] > self._last:
             line = f"error: another process trains in {self.url} now; the copy is {self.copy}"
             print(line, file=sys.stderr)
             signals.end(2)
-        self._store.pipe_file(self._lock(self._number), self._holder())
+        self._store.pipe_file(self._lock(self._last), self._holder())
         self._held = time.monotonic()
 
     def release(self) -> None:
         """Releases the lock by marking it as stale."""
         with self._named():
-            self._store.pipe_file(self._lock(self._number), self._holder(-STALE))
+            self._store.pipe_file(self._lock(self._last), self._holder(-STALE))
 
     def _holder(self, later: float = 0.0) -> bytes:
         place = {"host": socket.gethostname(), "process": os.getpid(), "after": self._after}
@@ -286,12 +283,6 @@ def _belongs_to_run(name: str) -> bool:
 def _is_log(name: str) -> bool:
     """Returns whether a file is an append-only log."""
     return Path(name).name.startswith(LOGS)
-
-
-def _whole_objects(names: Iterable[str]) -> set[str]:
-    """Returns all names except those in incomplete checkpoints of a run or of its trials."""
-    folders = {name: re.match(r"(?:.*/)?checkpoints/\d+/", name) for name in names}
-    return {name for name, f in folders.items() if not f or f"{f[0]}{RECORD}" in folders}
 
 
 def _object_identity(info: dict[str, Any]) -> str:
@@ -309,12 +300,6 @@ def _file_stat(path: Path) -> list[int]:
     except FileNotFoundError:
         return []
     return [stat.st_size, stat.st_mtime_ns]
-
-
-def _delete_empty_folders(folder: Path) -> None:
-    for path in sorted(folder.rglob("*"), reverse=True):
-        with contextlib.suppress(OSError):  # a non-empty folder, or a file
-            path.rmdir()
 
 
 @contextlib.contextmanager

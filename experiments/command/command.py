@@ -110,8 +110,7 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
     """Trains a run or a sweep; returns the exit code."""
     # Imported only if needed, since importing statistics and Optuna takes a second.
     if experiment.is_sweep:
-        if options.processes:
-            raise UserError("--processes is for one run: start each worker of a sweep without it")
+        options.refuse(("processes",), "is for one run: start each worker of a sweep without it")
         from ..sweep.sweep import sweep
 
         stopped_by = sweep(*experiment, folder, options.trial)

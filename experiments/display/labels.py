@@ -10,6 +10,7 @@ from typing import Any, cast
 
 # matplotlib is imported in functions, since importing it takes a third of a second.
 logger = logging.getLogger(__name__)
+_warn_once = functools.cache(logger.warning)
 
 MAX_LABEL_LENGTH = 20  # characters
 LINE_HEIGHT = 1.2  # multiple of the font size
@@ -66,18 +67,12 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
             families.append(family)
             covered |= more
     if any(map(str.isalpha, characters - covered)):
-        _name_missing_fonts()
+        _warn_once(
+            "warning: no installed font has some letters of the text, so that pictures show their "
+            "code points: install fonts (on Debian `apt-get install fonts-noto-core "
+            "fonts-noto-cjk`), or open the HTML pages, which need no such font"
+        )
     return families, covered
-
-
-@functools.cache
-def _name_missing_fonts() -> None:
-    """Logs a warning, only once, that no installed font covers some of the letters."""
-    logger.warning(
-        "warning: no installed font has some letters of the text, so that pictures show their code "
-        "points: install fonts (on Debian `apt-get install fonts-noto-core fonts-noto-cjk`), or "
-        "open the HTML pages, which need no such font"
-    )
 
 
 @functools.cache

@@ -38,12 +38,6 @@ def pca(
     return points, machine.explained_variance_ratio_
 
 
-def unit_rows(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
-    """Returns the vectors normalised to unit norm; zero vectors are unchanged."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)
-
-
 def neighbours(
     vectors: Float[np.ndarray, "N D"], count: int
 ) -> tuple[Int[np.ndarray, "N count"], Float[np.ndarray, "N count"]]:

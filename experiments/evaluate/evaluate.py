@@ -50,9 +50,7 @@ def evaluate(run: Run, options: Options) -> None:
 def prepare_evaluation(run: Run, options: Options) -> Evaluation:
     """Validates the flags, and returns the evaluation that they specify."""
     if options.input in (None, BEHAVIOUR):
-        for flag in TEXT_FLAGS:
-            if (value := getattr(options, flag)) is not None:
-                raise UserError(f"--{flag}={value} is for another text: name it with --input")
+        options.refuse(TEXT_FLAGS, "is for another text: name it with --input")
     if options.input is None:
         return _prepare_held_out(run)
     return _prepare_given(options.input, run, options)
@@ -70,21 +68,20 @@ def _prepare_held_out(run: Run) -> Evaluation:
                 "--workdir alone, or name another text with --input"
             )
     settings = run.other_settings()
-    place = folder / workdir.EVALUATIONS / _folder_name("", settings)
+    place = folder
+    if settings:
+        place = folder / workdir.EVALUATIONS / _folder_name("", settings)
 
     def score() -> dict[str, Any]:
         task = tasks.REGISTRY[config.task].from_folder(folder, config)
-        if not settings:
-            results = scoring.score(task, run)
-            scoring.show_results(task, run, results)
-            return results
         place.mkdir(parents=True, exist_ok=True)
-        results = scoring.score(task, run, place, {"settings": settings})
-        _print_evaluation(results, run, place)
+        results = scoring.score(task, run, place, settings)
+        if settings:
+            _print_evaluation(results, run, place)
+        else:
+            scoring.show_results(task, run, results)
         return results
 
-    if not settings:
-        return Evaluation(folder, run.results, score)
     return Evaluation(place, _known_evaluation(place, "", run.step, settings), score)
 
 

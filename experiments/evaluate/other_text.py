@@ -7,17 +7,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ml_collections import ConfigDict
-
 from transformer import tasks
 from transformer.data.corpora import Tagger
-from transformer.data.documents import text_file
+from transformer.data.documents import TextFile
 from transformer.data.files.arrow import is_dataset
-from transformer.data.files.table import ROWS_ALONE, TwoFiles, describe_rows, format_of, pair_table
+from transformer.data.files.table import ROWS_ALONE, describe_rows, format_of
 from transformer.data.files.text import SUFFIXES, read_lines
 from transformer.data.held_out import HELD_OUT_FOLDER
 from transformer.data.labelled import labelled_table
 from transformer.data.pairs import Pair
+from transformer.data.parallel.texts import TwoFiles, pair_table
 from transformer.data.pictures.sources import CAPTIONS, look_of, read_table
 from transformer.errors import UserError, one_line, shorten
 from transformer.runs.run import Run
@@ -53,15 +52,12 @@ def read_given(name: str, run: Run, options: Options) -> Given:
     task = tasks.REGISTRY[config.task]
     if task.reads == PAIRS:
         return _read_pairs(name, run, options)
-    for flag in OF_TRANSLATORS:
-        if (value := getattr(options, flag)) is not None:
-            raise UserError(
-                f"--{flag}={value} is for config.task=translation, and {folder} is a run of "
-                f"config.task={config.task}: leave it out"
-            )
+    rule = f"is for config.task=translation, and {folder} is a run of config.task={config.task}"
+    options.refuse(OF_TRANSLATORS, f"{rule}: leave it out")
     path = _check_named_file(name, "--input", task.reads == LABELLED)
+    items: Sequence[Any]
     if task.reads == DOCUMENTS:
-        documents, unit = text_file(path, config.data), "documents"
+        documents, unit = TextFile(path, config.data), "documents"
         _print_rows(documents.rows)
         text = items = list(documents)
     elif task.reads == PICTURES:
@@ -73,7 +69,13 @@ def read_given(name: str, run: Run, options: Options) -> Given:
         _print_rows(rows)
         text = items = list(rows)
     if task.reads != DOCUMENTS and task.label_type != CAPTIONS:
-        _check_labels(path, items, load_labels(folder))
+        labels = load_labels(folder)
+        if unknown := dict.fromkeys(repr(x.label) for x in items if x.label not in labels):
+            raise UserError(
+                f"{path} has labels that the classifier never saw: {shorten(', '.join(unknown))}; "
+                f"its classes are {shorten(', '.join(map(repr, labels)))}: correct them, or leave "
+                "these texts out"
+            )
     return _given_text(name, [path], text, unit, items)
 
 
@@ -84,9 +86,16 @@ def _read_pairs(name: str, run: Run, options: Options) -> Given:
     source, *targets = files = _pair_files(name, options.references)
     config, pairs = run.config, []
     tag = Tagger(config.data, options.source_tag)
-    tables = [TwoFiles(source, target) for target in targets] or [
-        _read_pair_table(source, config.data)
-    ]
+    tables: list[Iterable[Pair]] = [TwoFiles(source, target) for target in targets]
+    if not targets:  # the file has one pair per row
+        has_columns = format_of(source) in ROWS_ALONE or format_of(source) == ".csv"
+        if not has_columns and "\t" not in next(read_lines(source), "\t"):
+            raise UserError(
+                f"--input={source} has no tab in its first line: name a file of rows, "
+                "source<TAB>reference, or the references of these sources with --references"
+            )
+        tables = [pair_table(source, config.data)]
+        _print_rows(tables[0])
     for number, rows in enumerate(zip(*tables, strict=True), 1):
         place = f"{source}, sentence {number}"
         text = refuse_blank(tag(rows[0].source, place), place)
@@ -118,32 +127,10 @@ def _pair_files(name: str, references: str | None) -> list[Path]:
     return files
 
 
-def _read_pair_table(path: Path, data: ConfigDict) -> Iterable[Pair]:
-    """Returns the sentence pairs of a file that has one pair per row."""
-    has_columns = format_of(path) in ROWS_ALONE or format_of(path) == ".csv"
-    if not has_columns and "\t" not in next(read_lines(path), "\t"):
-        raise UserError(
-            f"--input={path} has no tab in its first line: name a file of rows, "
-            "source<TAB>reference, or the references of these sources with --references"
-        )
-    rows = pair_table(path, data)
-    _print_rows(rows)
-    return rows
-
-
 def _print_rows(rows: Any) -> None:
     """Logs which columns are read, and how many malformed rows are skipped."""
     for line in describe_rows([rows]):
         logger.warning(line)
-
-
-def _check_labels(path: Path, texts: Sequence[Any], labels: Sequence[str]) -> None:
-    if unknown := dict.fromkeys(repr(text.label) for text in texts if text.label not in labels):
-        raise UserError(
-            f"{path} has labels that the classifier never saw: {shorten(', '.join(unknown))}; its "
-            f"classes are {shorten(', '.join(map(repr, labels)))}: correct them, or leave these "
-            "texts out"
-        )
 
 
 def _check_named_file(name: str, flag: str, folders: bool = False) -> Path:

@@ -51,7 +51,10 @@ def train(run: Run, processes: str = "") -> int | None:
     if not group.leads:
         logging.disable(logging.WARNING)  # the leader logs the same messages
     with group.together(), contextlib.ExitStack() as held:
-        group.compare(_common_settings(run))
+        code = environment.describe()["code"]
+        values = {k: v for k, v in flatten(config).items() if k not in having("path")}
+        keys = {f"config.{key}": repr(value) for key, value in values.items()}
+        group.compare({"jax": jax.__version__, "the code": str(code and code["commit"]), **keys})
         make_mesh(jax.devices(), config.train.mesh)  # raises if the mesh does not fit the devices
         check_source(run)
         run.check_same(training=True)
@@ -61,14 +64,6 @@ def train(run: Run, processes: str = "") -> int | None:
         # Opening the checkpoints deletes incomplete ones, so no other process may write them now.
         group.agree(lambda: held.enter_context(workdir.locked(run.folder)))
         return _train_and_score(TrainingRun(task, config, run.folder, writes=group.leads), group)
-
-
-def _common_settings(run: Run) -> dict[str, str]:
-    """Returns the settings that must be equal in all processes of a training run."""
-    code = environment.describe()["code"]
-    values = {k: v for k, v in flatten(run.config).items() if k not in having("path")}
-    keys = {f"config.{key}": repr(value) for key, value in values.items()}
-    return {"jax": jax.__version__, "the code": str(code and code["commit"]), **keys}
 
 
 def _train_and_score(run: TrainingRun, group: Group) -> int | None:
@@ -84,7 +79,7 @@ def _train_and_score(run: TrainingRun, group: Group) -> int | None:
         return None
     if before < State.TRAINED and run.scores:
         run.delete_results()  # the results are older than the last evaluation
-    show_results(run.task, run, run.scores or score(run.task, run))
+    show_results(run.task, run, run.scores or score(run.task, run, run.folder, {}))
     return None
 
 
@@ -116,16 +111,14 @@ def _begin_run(run: TrainingRun) -> State:
     return state
 
 
-def score(
-    task: Task, run: Run, place: Path | None = None, notes: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def score(task: Task, run: Run, place: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Scores a run's trained model, writes the results and texts, and returns the results.
 
     Args:
-      place: an existing folder for the files, or None for the run's folder.
-      notes: further entries of the results.
+      place: an existing folder for the files.
+      settings: the config values that differ from those of the run.
     """
-    folder, place = run.folder, place or run.folder
+    folder = run.folder
     chosen = Weights(folder, run.config).choose(task, keep=place == folder)
     trained = run.load_trained(chosen["steps"])
     check_fingerprint(trained.progress, task.fingerprint(), folder / "checkpoints")
@@ -137,7 +130,7 @@ def score(
         results[run_tables.START] = _comparable_scores(start, results, _search_settings(run))
     # Delete the old report first: a report must match the results next to it.
     (place / report_page.REPORT).unlink(missing_ok=True)
-    results |= notes or {}
+    results |= {"settings": settings} if settings else {}
     write_json(place / "results.json", results)
     return results
 
@@ -234,7 +227,8 @@ def show_results(task: Task, run: Run, results: dict[str, Any]) -> None:
     trained = run.load_trained(results["averaged_steps"])
     trained = dataclasses.replace(trained, predictor=task.predictor)  # is already compiled
     logger.info("drawing ...")
-    modes.show(task, trained.variables, folder)
+    for picture in modes.show(task, trained.variables, folder):
+        logger.info(f"wrote {picture}")
     if (metrics := folder / "metrics.jsonl").exists():  # a bundle has none
         picture = training_curves.draw(metrics, folder / "figures" / "training.png")
         logger.info(f"wrote {picture}")

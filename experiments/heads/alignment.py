@@ -1,7 +1,7 @@
 """The `align` mode: scores each cross-attention head as a word aligner, and uses the best."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +55,8 @@ def align(run: Run, options: Options) -> list[Path]:
     """
     if not has_cross_attention(run.config.model):
         raise UserError(NO_ATTENTION.format(use="align words by"))
-    if options.source_tag is not None and options.input is None:
-        flag = f"--source_tag={options.source_tag}"
-        raise UserError(f"{flag} is for another text: name it with --input")
+    if options.input is None:
+        options.refuse(("source_tag",), "is for another text: name it with --input")
     run.check_same()
     pairs = _pairs(run, options)
     # Word numbers in link files do not count the source tag.
@@ -73,8 +72,7 @@ def align(run: Run, options: Options) -> list[Path]:
         with line_progress(len(pairs), hidden=False) as advance:
             heads = word_links.score_heads(trained, pairs, gold, advance)
         if options.output is not None:
-            lines = (format_links(_shift(links, -words)) for links in heads.best_links())
-            output.writelines(f"{line}\n" for line in lines)
+            output.writelines(f"{format_links(x, words)}\n" for x in heads.best_links())
     print_scores(heads.scores)
     word_links.write_csv(place, heads.scores)
     files = [
@@ -100,21 +98,14 @@ def _pairs(run: Run, options: Options) -> list[Pair]:
     return pairs
 
 
-def _shift(links: Iterable[tuple[int, int]], words: int) -> tuple[tuple[int, int], ...]:
-    """Returns links shifted by `words` source words; links to negative positions are dropped."""
-    return tuple((i + words, j) for i, j in links if i + words >= 0)
-
-
 def _gold(data_source: str, options: Options, pairs: Sequence[Pair], words: int) -> list[GoldLinks]:
     """Returns gold links from --links or the data, with source tags counted as words."""
     if options.links is not None:
         counts = [(len(split_words(pair.source)), len(split_words(pair.target))) for pair in pairs]
         sizes = [(max(0, source - words), target) for source, target in counts]
         path = Path(options.links).expanduser()
-        gold = [
-            GoldLinks(*(_shift(links, words) for links in both))
-            for both in word_links.read_links(path, sizes, options.input or "the test set")
-        ]
+        read = word_links.read_links(path, sizes, options.input or "the test set")
+        gold = [GoldLinks(*([(i + words, j) for i, j in x] for x in both)) for both in read]
         what = f"--links {options.links} has no sure link, written 0-0"
     else:
         gold = [GoldLinks(pair.alignment) for pair in pairs if pair.alignment is not None]
@@ -151,7 +142,7 @@ def _align(run: Run, options: Options, pairs: Sequence[Pair], words: int) -> lis
         for weights in word_links.attended_words(trained, pairs, advance):
             of_head = weights[(list(ALIGNMENT_ROWS).index(best.rows), *best.indices)]
             links = word_links.links_of(word_links.first_of(most_attended(of_head)))
-            output.write(format_links(_shift(links, -words)) + "\n")
+            output.write(f"{format_links(links, words)}\n")
     return [Path(options.output).expanduser()]
 
 

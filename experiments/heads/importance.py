@@ -192,27 +192,21 @@ def rank(task: Task, variables: Variables, done: Done) -> Ranking:
     models = [ones] + [
         {**ones, kind: ones[kind].at[layer, head].set(0.0)} for kind, layer, head in places
     ]
-    absolute, signed = _gradients(task, variables, ones, done)
+    absolute, negative = _gradients(task, variables, ones, done)
     sums = _sums(task, variables, models, done)
     bleus = _bleus(task, variables, models, done)
     tokens = sums.weight[0]
     loss, accuracy = sums.nll / tokens, sums.correct / tokens
-    scores = tuple(
-        HeadScores(
-            kind=kind,
-            layer=layer + 1,
-            head=head + 1,
-            importance=float(absolute[kind][layer, head] / tokens),
-            estimate=float(-signed[kind][layer, head] / tokens),
-            loss=float(loss[i] - loss[0]),
-            accuracy=float(accuracy[i] - accuracy[0]),
-            bleu=bleus[i] - bleus[0] if bleus else None,
-        )
-        for i, (kind, layer, head) in enumerate(places, 1)
+    importances, estimates = (
+        [float(slopes[kind][layer, head] / tokens) for kind, layer, head in places]
+        for slopes in (absolute, negative)
     )
-    importances, estimates, changes, changes_of_bleu = (
-        [getattr(head, name) for head in scores]
-        for name in ("importance", "estimate", "loss", "bleu")
+    changes, of_accuracy = ((each[1:] - each[0]).tolist() for each in (loss, accuracy))
+    of_bleu = [bleu - bleus[0] for bleu in bleus[1:]]
+    columns = importances, estimates, changes, of_accuracy, of_bleu or [None] * len(places)
+    scores = (
+        HeadScores(kind, layer + 1, head + 1, *numbers)
+        for (kind, layer, head), *numbers in zip(places, *columns, strict=True)
     )
     return Ranking(
         split=split_of(task),
@@ -224,8 +218,8 @@ def rank(task: Task, variables: Variables, done: Done) -> Ranking:
         bleu=bleus[0] if bleus else None,
         by_importance=rank_correlation(importances, changes),
         by_estimate=rank_correlation(estimates, changes),
-        bleu_by_importance=rank_correlation(importances, changes_of_bleu) if bleus else None,
-        heads=scores,
+        bleu_by_importance=rank_correlation(importances, of_bleu) if bleus else None,
+        heads=tuple(scores),
     )
 
 
@@ -255,7 +249,7 @@ def _sum(task: Task, of_batch: Callable, variables: Variables, done: Done, model
 
 
 def _gradients(task: Task, variables: Variables, ones: Any, done: Done) -> tuple[dict, dict]:
-    """Returns the sums over texts of |dL_x / dgate| and of dL_x / dgate, for all gates."""
+    """Returns the sums over texts of |dL_x / dgate| and of -dL_x / dgate, for all gates."""
 
     def of_batch(variables, batch):
         rows = len(jax.tree.leaves(batch)[0])
@@ -265,7 +259,7 @@ def _gradients(task: Task, variables: Variables, ones: Any, done: Done) -> tuple
             lambda gates: task.held_out_sums(_gated(task, variables, gates), batch).loss
         )(gates)
         absolute = {kind: jnp.abs(slopes).sum(axis=1) for kind, slopes in gradient.items()}
-        return absolute, {kind: slopes.sum(axis=1) for kind, slopes in gradient.items()}
+        return absolute, {kind: -slopes.sum(axis=1) for kind, slopes in gradient.items()}
 
     return _sum(task, of_batch, variables, done, 1)
 
@@ -291,11 +285,10 @@ def _decoded(task: Task) -> list[Any]:
 def _bleus(task: Any, variables: Variables, models: list[Any], done: Done) -> list[float]:
     """Returns the BLEU of each model's greedy translations, or an empty list for other tasks."""
     pairs, bleus = _decoded(task), []
+    sources = [pair.source for pair in pairs]
     for gates in models if pairs else ():
         group = jax.tree.map(lambda gate: gate[None], _gated(task, {}, gates))
-        [best] = task.predictor.translate_stacked(
-            group, [pair.source for pair in pairs], beam_size=1, shared=variables
-        )
+        [best] = task.predictor.translate_stacked(group, sources, beam_size=1, shared=variables)
         hypotheses = [translations[0].text for translations in best]
         bleus.append(task.text_scores(hypotheses, pairs, final=False)["bleu"])
         done(len(pairs))

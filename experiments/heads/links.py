@@ -204,6 +204,6 @@ def read_links(path: Path, sizes: Sequence[tuple[int, int]], pairs: str) -> list
     return gold
 
 
-def format_links(links: Iterable[tuple[int, int]]) -> str:
-    """Returns the links of a pair as a line of a link file."""
-    return " ".join(f"{i}-{j}" for i, j in sorted(links))
+def format_links(links: Iterable[tuple[int, int]], words: int = 0) -> str:
+    """Returns a pair's links as a line of a link file, without those of the first source words."""
+    return " ".join(f"{i - words}-{j}" for i, j in sorted(links) if i >= words)

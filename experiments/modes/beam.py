@@ -16,12 +16,11 @@ WIDTH, HEIGHT = 1.4, 0.25  # inches of a step and of a rank
 
 def beam(run: Run, options: Options) -> list[Path]:
     """Draws the search for the translation of a sentence; returns the figure."""
-    text, loaded = options.needed_sentence(), LoadedRun(run)
+    text, loaded = options.needed("sentence"), LoadedRun(run)
     steps = loaded.beam(text, options.prefix or "", options.source_tag)
     from ..display.plotting import save_figure  # importing matplotlib takes a third of a second
 
     place = text_folder(run.folder, text, options.prefix)
-    place.mkdir(parents=True, exist_ok=True)
     return [save_figure(build_figure(steps), place / "beam.svg")]
 
 

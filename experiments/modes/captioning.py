@@ -1,6 +1,5 @@
 """The `caption` and `attention` modes for captioning models."""
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +9,8 @@ from transformer.tasks.captioning import CaptionTask
 from ..attention import draw
 from ..process.modes import Options
 from ..process.text_io import Lines, line_mode
-from .pictures import draw_picture, needed_picture
+from .pictures import draw_picture
 from .translation import show_pairs, write_texts
-
-logger = logging.getLogger(__name__)
 
 
 @line_mode
@@ -27,7 +24,7 @@ def caption(run: Run, lines: Lines) -> Iterator[str]:
 
 def attention(run: Run, options: Options) -> list[Path]:
     """Plots the attention of all heads, and of each word over the image; returns the files."""
-    picture = needed_picture(options)
+    picture = options.needed("picture", "hide_eos")
     trained = run.load_trained()
     maps = trained.predictor.attention(trained.variables, picture, options.translation)
     place = draw.text_folder(run.folder, Path(picture).stem, picture, options.translation)
@@ -35,8 +32,8 @@ def attention(run: Run, options: Options) -> list[Path]:
     return [*files, *draw_picture(maps, Path(picture).name, place)]
 
 
-def show(task: CaptionTask, variables: Variables, folder: Path) -> None:
-    """Prints captions for a few test images, and plots the attention for the first image."""
-    name, maps = show_pairs(task, variables, folder, "picture", "caption")
-    for file in draw_picture(maps, name, folder / "figures"):
-        logger.info(f"wrote {file}")
+def show(task: CaptionTask, variables: Variables, folder: Path) -> Iterator[Path]:
+    """Prints captions for a few test images; yields figures of attention for the first image."""
+    name, maps = show_pairs(task, variables, "picture", "caption")
+    yield from draw.show_attention(maps, folder)
+    yield from draw_picture(maps, name, folder / "figures")

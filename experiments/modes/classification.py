@@ -41,7 +41,7 @@ def classify(run: Run, lines: Lines) -> Iterator[str]:
 
 def attention(run: Run, options: Options) -> list[Path]:
     """Plots the attention pooling weights and the attention of all heads; returns the files."""
-    sentence = options.needed_sentence("a classifier")
+    sentence = options.needed("sentence", "picture", "translation", "hide_eos")
     Tagger(run.config.data, options.source_tag)
     trained = run.load_trained()
     classifier, architecture = trained.predictor, f"architecture={run.config.model.architecture}"
@@ -81,8 +81,8 @@ def draw_reading(
     return [save_figure(class_figures.reading_figure(rows), picture)]
 
 
-def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
-    """Prints a few test texts with their true and predicted classes, and plots the results."""
+def show(task: ClassificationTask, variables: Variables, folder: Path) -> Iterator[Path]:
+    """Prints a few test texts with their true and predicted classes; yields figures of results."""
     classifier = task.predictor
     examples = task.examples("test", EXAMPLES)
     # A text without tokens has no prediction.
@@ -93,16 +93,13 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
         logger.info(f"  text       {item.text[:MAX_EXAMPLE_LENGTH]}{end}")
         logger.info(f"  class      {item.label}")
         logger.info(f"  predicted  {best[0].label} ({best[0].probability:.3f})\n")
-    draw_results(task, variables, folder)
-    figures = folder / "figures"
-    for picture in draw_reading(classifier, variables, examples, figures / "reading.png"):
-        logger.info(f"wrote {picture}")
+    yield from draw_results(task, variables, folder)
+    yield from draw_reading(classifier, variables, examples, folder / "figures" / "reading.png")
     if examples:
-        maps = classifier.attention(variables, examples[0].text)
-        draw.show_attention(maps, folder)
+        yield from draw.show_attention(classifier.attention(variables, examples[0].text), folder)
 
 
-def draw_results(task: ClassificationTask, variables: Variables, folder: Path) -> None:
+def draw_results(task: ClassificationTask, variables: Variables, folder: Path) -> Iterator[Path]:
     """Plots a confusion matrix, ROC curves, a reliability diagram, and a map of test embeddings."""
     from ..attention import class_figures
     from ..display.plotting import save_figure
@@ -120,5 +117,4 @@ def draw_results(task: ClassificationTask, variables: Variables, folder: Path) -
         vectors = task.predictor.embeddings(variables, [items[i] for i in numbers])
         drawn["map"] = class_figures.embedding_map(vectors, encoded.labels[numbers], labels)
     for name, figure in drawn.items():
-        save_figure(figure, folder / "figures" / f"{name}.png")
-        logger.info(f"wrote {folder / 'figures' / f'{name}.png'}")
+        yield save_figure(figure, folder / "figures" / f"{name}.png")

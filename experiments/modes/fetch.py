@@ -20,9 +20,8 @@ from typing import IO, Any
 
 import pooch
 import requests
-from ml_collections import ConfigDict
 
-from transformer.data.files.locate import CATALOGUE, Download, PublicCorpus, corpus_folder
+from transformer.data.files.locate import CATALOGUE, Download, corpus_folder
 from transformer.data.files.text import open_unpacked
 from transformer.errors import UserError, one_line
 from transformer.files import Each, naming, read_json, write_json
@@ -58,7 +57,15 @@ def fetch(run: Run) -> Iterator[Path]:
         with naming(place):
             _fetch_one(download, place)
         yield from (place / name for name in download.outputs)
-    print(_how_to_train(settings, corpus), flush=True)
+    flags = [
+        f"--config.data.{key}={shlex.quote(value)}"
+        for key, value in corpus.settings.items()
+        if getattr(settings, key) != value
+    ]
+    hint = "this config reads it as it is: train with the same command without --mode"
+    if flags:
+        hint = f"to train on it, add to the command: {' '.join(flags)}"
+    print(hint, flush=True)
 
 
 def _fetch_one(download: Download, place: Path) -> None:
@@ -66,8 +73,8 @@ def _fetch_one(download: Download, place: Path) -> None:
     recorded = place / RECORD
     record = read_json(recorded, SHAPE, "delete it, and fetch again") if recorded.exists() else {}
     earlier = record.get(download.name)
-    present = [name for name in download.outputs if (place / name).exists()]
-    digests = _file_digests({name: place / name for name in present})
+    present = (name for name in download.outputs if (place / name).exists())
+    digests = {name: pooch.file_hash(place / name) for name in present}
     if earlier and digests == earlier["files"]:
         print(f"{', '.join(download.outputs)}: there since an earlier fetch", flush=True)
         return
@@ -90,15 +97,11 @@ def _fetch_one(download: Download, place: Path) -> None:
                     part.unlink()
                 raise
         # Recorded first, since a later command would mistake an unrecorded file for the user's.
-        entry = {"url": url, "files": _file_digests(outputs)}
-        write_json(recorded, {**record, download.name: entry})
+        digests = {name: pooch.file_hash(path) for name, path in outputs.items()}
+        write_json(recorded, {**record, download.name: {"url": url, "files": digests}})
         for name, path in outputs.items():
             path.replace(place / name)
     part.unlink(missing_ok=True)
-
-
-def _file_digests(paths: dict[str, Path]) -> dict[str, str]:
-    return {name: pooch.file_hash(path) for name, path in paths.items()}
 
 
 def _download(download: Download, part: Path) -> str:
@@ -134,13 +137,12 @@ def _unpack(archive: Path, download: Download, folder: Path) -> None:
     try:
         for name, stream in _archive_members(archive):
             parent = str(PurePosixPath(name).parent)
+            missing.discard(name)
             if name in download.members:
                 with (folder / download.members[name]).open("wb") as file:
                     shutil.copyfileobj(stream, file)
-                missing.discard(name)
             elif name in talks:
                 talks[name] = _talk_lines(name, stream)
-                missing.discard(name)
             elif parent in tables and name.endswith(".txt"):
                 text = stream.read().decode("utf-8", errors="replace")
                 label = PurePosixPath(parent).name
@@ -201,15 +203,3 @@ def _write_table(path: Path, rows: list[tuple[str, str, str]]) -> None:
     with path.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
         for label, _, text in rows:
             packed.write(f"{label}\t{text}\n".encode())
-
-
-def _how_to_train(settings: ConfigDict, corpus: PublicCorpus) -> str:
-    """Returns a hint with the flags that are needed to train on the corpus."""
-    flags = [
-        f"--config.data.{key}={shlex.quote(value)}"
-        for key, value in corpus.settings.items()
-        if getattr(settings, key) != value
-    ]
-    if flags:
-        return f"to train on it, add to the command: {' '.join(flags)}"
-    return "this config reads it as it is: train with the same command without --mode"

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from transformer.data.corpora import Tagger
 from transformer.errors import UserError
@@ -21,13 +20,21 @@ DRAWN = 32  # number of tokens in the attention plots after training
 
 
 def generate(run: Run, options: Options) -> None:
-    """Writes a continuation of --prompt, or of each line of --input."""
+    """Writes a continuation of each line of --input, or of --prompt, streamed if it is sampled."""
     if options.prompt is None:
         return generate_lines(run, options)
     if options.input is not None:
         raise UserError("--prompt is for --mode=generate, in place of --input")
     with open_output(options.output) as output:
-        generate_one(run, options.prompt, output)
+        trained = run.load_trained()
+        if run.config.decode.search == "beam" or run.config.decode.num_best > 1:
+            [best] = trained.predictor.write(trained.variables, [options.prompt])
+            output.write("\n\n".join(text for text, _ in best))
+        else:
+            for piece in trained.predictor.stream(trained.variables, options.prompt):
+                output.write(piece)
+                output.flush()
+        output.write("\n")
 
 
 @line_mode
@@ -46,22 +53,9 @@ def generate_lines(run: Run, lines: Lines) -> Iterator[str]:
             yield f"{number}\t{cell}{line}" if count > 1 else line
 
 
-def generate_one(run: Run, prompt: str, output: TextIO) -> None:
-    """Writes a prompt and its continuation, streamed unless beam search or n-best is used."""
-    trained = run.load_trained()
-    if run.config.decode.search == "beam" or run.config.decode.num_best > 1:
-        [best] = trained.predictor.write(trained.variables, [prompt])
-        output.write("\n\n".join(text for text, _ in best))
-    else:
-        for piece in trained.predictor.stream(trained.variables, prompt):
-            output.write(piece)
-            output.flush()
-    output.write("\n")
-
-
 def attention(run: Run, options: Options) -> list[Path]:
     """Plots the attention of all heads for a text; returns the figures and the explorer."""
-    sentence = options.needed_sentence("a language model")
+    sentence = options.needed("sentence", "picture", "translation", "hide_eos")
     Tagger(run.config.data, options.source_tag)
     trained = run.load_trained()
     maps = trained.predictor.attention(trained.variables, sentence)
@@ -69,7 +63,7 @@ def attention(run: Run, options: Options) -> list[Path]:
     return draw.draw_attention(maps, trained.steps, place, run.folder, options)
 
 
-def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
+def show(task: LanguageModelTask, variables: Variables, folder: Path) -> list[Path]:
     """Prints a generated sample, and plots the attention over the sample's first tokens."""
     generator = task.predictor
     text = "".join(generator.stream(variables, ""))
@@ -77,6 +71,6 @@ def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
     # Leaves room for BOS, and for extra tokens when the decoded text is encoded again.
     start = generator.tokenizer.encode([text])[0][: min(DRAWN, generator.context - 2)]
     if not start:
-        return
+        return []
     maps = generator.attention(variables, generator.tokenizer.decode(start))
-    draw.show_attention(maps, folder)
+    return draw.show_attention(maps, folder)

@@ -1,11 +1,12 @@
 """The `attention` mode for image models; the `classify` mode is in `classification`."""
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 from transformer.analysis.attention import Attention
-from transformer.errors import UserError
 from transformer.inference.base import Variables
+from transformer.model.build import has_heads
 from transformer.runs.run import Run, known_results
 from transformer.tasks.pictures import PictureTask
 from ..attention import draw
@@ -19,9 +20,7 @@ EXAMPLES = 6  # number of images shown after training
 
 def attention(run: Run, options: Options) -> list[Path]:
     """Plots the attention of all heads over an image and its question; returns the files."""
-    picture = needed_picture(options)
-    if options.translation is not None:
-        raise UserError("--translation is for translators and captioners: leave it out")
+    picture = options.needed("picture", "translation", "hide_eos")
     trained = run.load_trained()
     classifier = trained.predictor
     line = "\t".join(filter(None, (picture, options.sentence)))
@@ -32,15 +31,6 @@ def attention(run: Run, options: Options) -> list[Path]:
     [[best, *_]] = classifier.predict(trained.variables, [line])
     title = f"{options.sentence or Path(picture).name}  {best.label} ({best.probability:.2f})"
     return [*files, *draw_picture(maps, title, place)]
-
-
-def needed_picture(options: Options) -> str:
-    """Returns `--picture`; raises UserError if it is missing."""
-    if options.picture is None:
-        raise UserError("--picture is missing: name the file whose attention is to be drawn")
-    if options.hide_eos:
-        raise UserError("--hide_eos is for translators: leave it out")
-    return options.picture
 
 
 def draw_picture(maps: Attention, title: str, place: Path) -> list[Path]:
@@ -56,8 +46,8 @@ def draw_picture(maps: Attention, title: str, place: Path) -> list[Path]:
     return [save_figure(figure, place / f"{name}.png") for name, figure in figures.items()]
 
 
-def show(task: PictureTask, variables: Variables, folder: Path) -> None:
-    """Prints predictions for a few test images, and plots the results."""
+def show(task: PictureTask, variables: Variables, folder: Path) -> Iterator[Path]:
+    """Prints predictions for a few test images; yields figures of the results."""
     classifier, items = task.predictor, task.items("test")
     numbers = task.spread("test", EXAMPLES)
     probabilities = classifier.probabilities(variables, [items[i] for i in numbers])
@@ -69,21 +59,17 @@ def show(task: PictureTask, variables: Variables, folder: Path) -> None:
             logger.info(f"  question   {item.question}")
         logger.info(f"  class      {item.label}")
         logger.info(f"  predicted  {answer} ({row.max():.3f})\n")
-    draw_results(task, variables, folder)
-    if not classifier.has_heads:
+    yield from draw_results(task, variables, folder)
+    if not has_heads(task.config.model):
         return
-    from ..attention.heat_maps import Example, examples_figure
+    from ..attention.heat_maps import examples_figure
     from ..display.plotting import save_figure
 
     looks, pixels = classifier.looks(variables, [items[i] for i in numbers]), task.text.pixels
-    rows = [
-        Example(pixels["test"][item.picture], item.question, item.label, answer, item.boxes, look)
-        for item, answer, look in zip(examples, answers, looks, strict=True)
-    ]
     maps, figures = classifier.attention_of(variables, items[numbers[0]]), folder / "figures"
     title = f"{examples[0].question or examples[0].name}  {answers[0]}"
     head = known_results(folder)["test"].get("pointing_head", (1, 1))
-    drawn = save_figure(examples_figure(rows, tuple(head)), figures / "examples.png")
-    for file in (drawn, *draw_picture(maps, title, figures)):
-        logger.info(f"wrote {file}")
-    draw.show_attention(maps, folder)
+    drawn = examples_figure(examples, pixels["test"], answers, looks, tuple(head))
+    yield save_figure(drawn, figures / "examples.png")
+    yield from draw_picture(maps, title, figures)
+    yield from draw.show_attention(maps, folder)

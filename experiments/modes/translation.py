@@ -1,5 +1,6 @@
 """The `translate`, `score` and `attention` modes for translation models."""
 
+import functools
 import itertools
 import logging
 from collections.abc import Iterator
@@ -7,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from transformer.analysis.attention import Attention
-from transformer.data.corpora import Tagger
+from transformer.data.corpora import Tagger, languages_of
+from transformer.data.formats import registry
+from transformer.data.formats.lines import DocumentLines
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.operations import Request
@@ -24,15 +27,50 @@ BLANK_PAIR = "", ""  # for a blank line
 EXAMPLES = 5  # number of translations shown after training; the first has heat maps
 
 
-@line_mode
+def open_document(run: Run, options: Options, path: Path) -> DocumentLines | None:
+    """Returns the lines of a document, or None for a text file with one sentence per line."""
+    suffix = path.suffix.lower()
+    is_table = suffix in registry.COLUMNS and options.column is None
+    if suffix not in registry.FORMATS or is_table:
+        return None
+    columns = options.prefix_column or options.confidence or options.sort
+    if options.output is None or columns or run.config.decode.num_best > 1:
+        rule = "needs --output, and no flag of columns nor config.decode.num_best above 1"
+        raise UserError(f"--input={path} is a document: it {rule}")
+    languages = languages_of(run.config.data)
+    data, name = path.read_bytes(), str(path)
+    document = registry.read_document(data, name, options.column, languages)
+    lines = DocumentLines(document, options.retranslate)
+    if lines.left_out:
+        more = "--retranslate translates them, too"
+        logger.info(f"{lines.left_out:,} entries keep the translation that they have: {more}")
+    if lines.divided:
+        logger.info(f"{lines.divided:,} texts have tags: where they stand afterwards is a guess")
+    return lines
+
+
+@functools.partial(line_mode, open_document=open_document)
 def translate(run: Run, lines: Lines) -> Iterator[str]:
     """Yields the translation of each line; a blank line stays blank.
 
     If `decode.num_best` is greater than one, each input line yields that many output lines
-    `number<TAB>score<TAB>text` with the 1-based number of the input line. Lines with several
+    `number<TAB>score<TAB>text` with the 1-based number of the input line. A document is written
+    with other texts, see `data.formats`. Lines with several
     sentences are split by `segments.Segmenter`. Line breaks in a translation become spaces.
     """
+    if lines.options.confidence or lines.options.sort:
+        return write_confidence(run, lines)
     return write_texts(run, "translate", lines)
+
+
+def write_confidence(run: Run, lines: Lines) -> Iterator[str]:
+    """Yields translation and probability, or number, probability, source and translation."""
+    if (count := run.config.decode.num_best) > 1:
+        raise UserError(f"config.decode.num_best={count}: confidence is in the best: leave it out")
+    for number, line, (best, sure) in answer_lines(run, "confidence", lines):
+        text, probability = join_lines(best[0].text), f"{sure.probability:.4f}"
+        row = (number, probability, line.replace("\t", " "), text)
+        yield "\t".join(map(str, row)) if lines.options.sort else f"{text}\t{probability}"
 
 
 def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, Any]]:
@@ -48,7 +86,7 @@ def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, 
 
     for first, chunk in lines.chunks(parse):
         texts, prefixes = chunk, ()
-        if lines.has_prefixes:
+        if lines.options.prefix_column:
             texts, _, prefixes = zip(*(line.partition("\t") for line in chunk), strict=True)
         request = Request(texts, count, first=first, is_file=True, prefixes=prefixes)
         yield from zip(itertools.count(first), chunk, operation.answer(request, lines.advance))
@@ -76,7 +114,8 @@ def score(run: Run, lines: Lines) -> Iterator[str]:
 
 def attention(run: Run, options: Options) -> list[Path]:
     """Plots the attention of all heads for a sentence; returns the figures and the explorer."""
-    source = Tagger(run.config.data, options.source_tag)(options.needed_sentence(), "--sentence")
+    sentence = options.needed("sentence", "picture")
+    source = Tagger(run.config.data, options.source_tag)(sentence, "--sentence")
     trained = run.load_trained()
     translator = trained.predictor
     if translator.is_blank(source):
@@ -86,21 +125,20 @@ def attention(run: Run, options: Options) -> list[Path]:
     return draw.draw_attention(maps, trained.steps, place, run.folder, options)
 
 
-def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
+def show(task: TranslationTask, variables: Variables, folder: Path) -> list[Path]:
     """Prints translations of a few test sentences, and plots the attention for the first one."""
-    show_pairs(task, variables, folder, "source", "translation")
+    _, maps = show_pairs(task, variables, "source", "translation")
+    return draw.show_attention(maps, folder)
 
 
 def show_pairs(
-    task: TranslationTask, variables: Variables, folder: Path, source: str, output: str
+    task: TranslationTask, variables: Variables, source: str, output: str
 ) -> tuple[str, Attention]:
-    """Implements `show`, with names for both sides; returns the first source and its attention."""
+    """Prints pairs, with names for both sides; returns the first source and its attention."""
     pairs = task.examples("test", EXAMPLES)
     sources = [pair.source for pair in pairs]
     for pair, best in zip(pairs, task.predictor.translate(variables, sources), strict=True):
         texts = {source: pair.source, "reference": pair.target, output: best[0].text}
         width = max(map(len, texts))
         logger.info("\n".join(f"  {name:{width}}  {text}" for name, text in texts.items()) + "\n")
-    maps = task.predictor.attention(variables, sources[0])
-    draw.show_attention(maps, folder)
-    return sources[0], maps
+    return sources[0], task.predictor.attention(variables, sources[0])

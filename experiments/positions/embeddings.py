@@ -15,6 +15,7 @@ from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
+from sklearn.preprocessing import normalize
 
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from transformer.errors import UserError, shorten
@@ -25,7 +26,7 @@ from transformer.runs.loaded import LoadedRun
 from transformer.runs.run import Run
 from ..display import plotting
 from ..display.labels import LINE_HEIGHT, labels_of, text_widths, visible
-from ..display.vector_space import neighbours, pca, perplexity, tsne, unit_rows
+from ..display.vector_space import neighbours, pca, perplexity, tsne
 from ..display.web_page import encode_array, write_page
 from ..process.modes import Options
 from ..process.text_io import Lines, input_file, print_table
@@ -118,7 +119,7 @@ def make_maps(name: str, vectors: Float[np.ndarray, "V D"]) -> Iterator[Map]:
     first = vectors[:MAX_TOKENS]
     title = f"{table}: t-SNE of {some} tokens, perplexity {perplexity(len(first)):.3g}"
     logger.info(title)
-    yield Map("tsne", tsne(unit_rows(first)), title)
+    yield Map("tsne", tsne(np.asarray(normalize(first))), title)
     points, (first, second) = pca(vectors)
     title = f"{table}: PCA of {count:,} tokens, {first:.1%} and {second:.1%} of the variance"
     yield Map("pca", points, title)
@@ -154,9 +155,9 @@ def neighbour_tables(tables: Mapping[str, TokenTable], question: str) -> list[Ta
         except UserError as error:
             refusal = refusal or error
             continue
-        unit = unit_rows(vectors)
+        unit = np.asarray(normalize(vectors))
         point = factors @ unit[ids]
-        cosines = unit @ unit_rows(point[None])[0]
+        cosines = unit @ normalize(point[None])[0]
         nearest = [i for i in np.argsort(-cosines, kind="stable") if i not in ids]
         pieces = tokenizer.pieces(range(len(vectors)))
         spelt = list(parts)
@@ -223,7 +224,7 @@ def compare_contexts(
             raise UserError(f"line {number} has no word {word!r}: its tokens are {tokens}")
         x = np.stack(layers["encoder"] or layers["decoder"])
         states.append(x[:, spans[-1]].mean(axis=1))
-    unit = [unit_rows(np.stack(each)) for each in zip(*states, strict=True)]
+    unit = [normalize(np.stack(each)) for each in zip(*states, strict=True)]
     return np.stack([vectors @ vectors[0] for vectors in unit])
 
 

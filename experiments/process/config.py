@@ -111,11 +111,6 @@ def _parts(text: str) -> tuple[str, ...]:
     return tuple(part.strip().strip("'\"") for part in text.strip("()[]").split(","))
 
 
-def _parse_symbols(text: str) -> tuple[str, ...]:
-    """Splits text into comma-separated symbols, which may contain brackets and quotes."""
-    return tuple(part.strip() for part in text.split(",")) if text else ()
-
-
 def _parse_factors(text: str) -> tuple[tuple[str, float], ...]:
     pairs = list(FACTOR.finditer(text))
     if "".join(pair[0] for pair in pairs) != text:
@@ -124,10 +119,10 @@ def _parse_factors(text: str) -> tuple[tuple[str, float], ...]:
 
 
 # Fact of a key -> (parser, example), for lists with items of a different type than in the default,
-# or with meaningful empty items.
+# or with meaningful empty items, brackets or quotes.
 PARSERS: dict[str, tuple[Callable[[str], Any], list]] = {
     "json": (lambda text: tuple(json.loads(text)), [{"name": "news"}]),
     "parts": (_parts, ["en", "de"]),
-    "symbols": (_parse_symbols, ["<URL>"]),
+    "symbols": (lambda text: tuple(map(str.strip, text.split(","))) if text else (), ["<URL>"]),
     "factors": (_parse_factors, ["pattern=0.5"]),
 }

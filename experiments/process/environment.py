@@ -39,24 +39,18 @@ def record(folder: Path) -> None:
 @functools.cache
 def describe() -> dict[str, Any]:
     """Returns the package versions, the hardware and the commit of the code, for JSON."""
-    device = jax.devices()[0]
+    device, file = jax.devices()[0], Path("/proc/cpuinfo")  # a file of Linux
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processor": _processor_name(),
+        "processor": next(names, platform.processor() or platform.machine()),
         "cores": os.cpu_count(),
         "devices": {"kind": device.device_kind, "count": jax.device_count()},
         "code": _commit_of_code(CODE_FOLDER),
         "packages": {name: metadata.version(name) for name in PACKAGES},
     }
-
-
-def _processor_name() -> str:
-    """Returns the model name of the first CPU core."""
-    file = Path("/proc/cpuinfo")  # on Linux
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
 
 
 def _commit_of_code(folder: Path) -> dict[str, Any] | None:

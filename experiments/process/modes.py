@@ -6,7 +6,7 @@ misspelt flag is reported before JAX starts.
 
 import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,12 @@ BENCHMARK, ATTENTION, BEAM = "benchmark", "attention", "beam"
 READ_TEXT = (TRAIN, PLAN, CLEAN, BENCHMARK)  # modes that read the config's training corpus
 HOST, PORT = "127.0.0.1", 8000  # of the server, by default
 LINE_MODES = "align generate translate caption score classify import"
+# Models that read a flag of `--mode=attention`; see `Options.needed`.
+READERS = {
+    "picture": "models of pictures",
+    "translation": "translators and captioners",
+    "hide_eos": "translators",
+}
 ROOM = __name__.rpartition(".process.")[0]  # the package that contains the modules of all modes
 
 
@@ -83,6 +89,15 @@ class Options:
     prefix_column: bool = _flag(
         "translate", "a tab and the beginning of the translation follow each line", False
     )
+    column: str | None = _flag(
+        "translate", "name, or number from 0, of the column of a table (CSV, TSV) to translate"
+    )
+    retranslate: bool = _flag(
+        "translate", "also translate entries of a document that have a translation", False
+    )
+    confidence: bool = _flag("translate", "a tab and a probability follow each translation", False)
+    sort: str | None = _flag("translate", "confidence: rows with probability, least sure first")
+    least_chrf: int | None = _flag("confidence", "least sentence chrF of a right line; default 60")
     prefix: str | None = _flag(BEAM, "text with which the translation begins")
     links: str | None = _flag("align", "file with the gold links of --input, in Pharaoh format")
     prompt: str | None = _flag("generate", "prompt for a single text, in place of --input")
@@ -103,6 +118,7 @@ class Options:
     port: int | None = _flag("serve", f"port to listen at; by default {PORT}, and 0 for a free one")
     also: str | None = _flag("serve", "comma-separated folders of further runs")
     server_name: str | None = _flag("serve", "comma-separated host names of a proxy")
+    cors: str | None = _flag("serve", "comma-separated origins of sites that may use /translate")
     parts: str | None = _flag(
         BENCHMARK, "parts to measure, such as training,decoding,start; by default all"
     )
@@ -112,20 +128,19 @@ class Options:
     baseline: str | None = _flag(BENCHMARK, "JSON of an earlier benchmark to compare with")
     trace: str | None = _flag(BENCHMARK, "folder for JAX's profiler traces of the steps")
 
-    def needed_sentence(self, reader: str = "") -> str:
-        """Returns `--sentence`; raises UserError if it is missing.
+    def needed(self, name: str, *others: str) -> str:
+        """Returns `--sentence` or `--picture`; raises UserError without it, or with `others`."""
+        for other in others:
+            self.refuse((other,), f"and its like are for {READERS[other]}: leave it out")
+        if (value := getattr(self, name)) is None:
+            raise UserError(f"--{name} is missing: give the {name} that the model is to read")
+        return value
 
-        If `reader` is given, such as "a classifier", flags for translation models are rejected.
-        """
-        if self.picture is not None:
-            raise UserError(f"--picture={self.picture} is for models of pictures: leave it out")
-        if self.sentence is None:
-            what = "give the sentence that the model is to read"
-            raise UserError(f"--sentence is missing: {what}")
-        if reader and (self.translation is not None or self.hide_eos):
-            rule = f"are for translators: {reader} reads one text"
-            raise UserError(f"--translation and --hide_eos {rule}")
-        return self.sentence
+    def refuse(self, names: Iterable[str], why: str) -> None:
+        """Raises UserError with the reason if one of these flags is set."""
+        for name in names:
+            if (value := getattr(self, name)) != getattr(Options, name):  # the default
+                raise UserError(f"--{name}={value} {why}")
 
 
 class Mode(NamedTuple):
@@ -205,6 +220,7 @@ TABLE = (
     Mode(ATTENTION, "modes.{task}", "draw the attention of all heads over a sentence"),
     Mode(BEAM, "modes.beam", "draw the search for a translation as a tree", BEAM),
     Mode("align", "heads.alignment", "score cross-attention as word alignment", "translate"),
+    Mode("confidence", "modes.confidence", "calibrate how sure translations are", "confidence"),
     Mode("generate", "modes.language_model", "continue each line, or a prompt", "generate"),
     Mode("translate", "modes.translation", "translate each line", "translate"),
     Mode("caption", "modes.captioning", "describe the picture that each line names", "caption"),
@@ -229,7 +245,7 @@ TABLE = (
 MODES = {mode.name: mode for mode in TABLE}
 
 
-def show(task: Any, variables: Any, folder: Path) -> None:
+def show(task: Any, variables: Any, folder: Path) -> Iterable[Path]:
     """Prints and plots outputs of a trained model; see `show` in each task's module."""
     name = type(task).__module__.split(".")[-1]
-    importlib.import_module(f"{ROOM}.modes.{name}").show(task, variables, folder)
+    return importlib.import_module(f"{ROOM}.modes.{name}").show(task, variables, folder)

@@ -75,10 +75,16 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
         config.update_from_flattened_dict(settings)
         count = sum(map(text.count_train, texts_of(config.data)))
         row = nearest_row(count, table)
-        settings = settings_of(row, table) | _source_model(config.train.init_from) | settings
+        parent = {}
+        if folder := config.train.init_from:
+            parent = flatten(load_config(Path(folder).expanduser()))
+        structure = {key: value for key, value in parent.items() if key in STRUCTURE}
+        settings = settings_of(row, table) | structure | settings
         change = {k: v for k, v in settings.items() if k in ours or v != values[k]}
         change = {k: v for k, v in change.items() if k not in of_user}
-        logger.info(_describe_row(count, row, table, change))
+        file = f"configs/recipes/{table.__name__.rpartition('.')[2]}.py"
+        recipe = f"recipe for {count:,} training {table.UNIT}: {table.ROWS[row][0]} ({file})"
+        logger.info(f"{recipe}: {_list_settings(change)}")
         if of_user:
             logger.info(f"your own: {_list_settings({key: values[key] for key in of_user})}")
     for key in keys:
@@ -110,22 +116,6 @@ def settings_of(row: int, table: ModuleType = size) -> dict[str, float]:
     """Returns the settings of a recipe row as {dotted key: value}."""
     _, values = table.ROWS[row]
     return {key: v for keys, v in zip(table.KEYS, values, strict=True) for key in keys}
-
-
-def _source_model(folder: str) -> dict[str, Any]:
-    """Returns the architecture keys of the run in `folder`, or an empty dict if `folder` is ''."""
-    if not folder:
-        return {}
-    parent = flatten(load_config(Path(folder).expanduser()))
-    return {key: value for key, value in parent.items() if key in STRUCTURE}
-
-
-def _describe_row(count: int, row: int, table: ModuleType, settings: dict[str, Any]) -> str:
-    file = f"configs/recipes/{table.__name__.rpartition('.')[2]}.py"
-    return (
-        f"recipe for {count:,} training {table.UNIT}: {table.ROWS[row][0]} ({file}): "
-        f"{_list_settings(settings)}"
-    )
 
 
 def _list_settings(values: dict[str, Any]) -> str:

@@ -21,8 +21,18 @@ from rich.table import Table
 
 from transformer.data.corpora import Tagger
 from transformer.data.files.text import HEAD_BYTES, content_of, decode_line
+from transformer.data.formats.lines import DocumentLines
 from transformer.errors import UserError
-from transformer.files import Each, delete_leftovers, digest_file, read_json, whole_file, write_json
+from transformer.files import (
+    Each,
+    delete_leftovers,
+    digest_file,
+    read_json,
+    whole_file,
+    write_bytes,
+    write_json,
+)
+from transformer.inference.confidence import FILE
 from transformer.runs.run import Run
 from transformer.runs.weights import CHOICE
 from transformer.runs.workdir import locked
@@ -101,9 +111,8 @@ class Journal:
                 raise UserError(f"{folder} is of other {what}: repeat that command, or {fix}")
             size, self.done = record["bytes"], record["lines"]
             logger.info(f"going on after {self.done:,} lines, which are finished")
-        self._file = (folder / "lines").open("ab")
-        self._file.truncate(size)
-        self.output = io.TextIOWrapper(self._file, "utf-8", newline="")
+        self.output = (folder / "lines").open("a", encoding="utf-8", newline="")
+        self.output.truncate(size)
 
     def commit(self, done: int) -> None:
         """Makes sure that the output of the first `done` input lines is on the disk."""
@@ -116,13 +125,20 @@ class Journal:
     def sync(self) -> int:
         """Writes the output to the disk, and returns its size in bytes."""
         self.output.flush()
-        os.fsync(self._file.fileno())
-        return os.fstat(self._file.fileno()).st_size
+        os.fsync(self.output.fileno())
+        return os.fstat(self.output.fileno()).st_size
 
 
 @contextlib.contextmanager
-def unfinished(target: Path, describe: Callable[[], Mapping[str, str]]) -> Iterator[Journal]:
-    """Yields the journal of an output file, which gets its name when it is complete."""
+def unfinished(
+    target: Path,
+    describe: Callable[[], Mapping[str, str]],
+    finish: Callable[[list[str]], bytes] | None = None,
+) -> Iterator[Journal]:
+    """Yields the journal of an output file, which gets its name when it is complete.
+
+    If `finish` is given, it makes the content of the file from the lines.
+    """
     folder = target.with_name(target.name + UNFINISHED)
     with locked(folder):
         journal = Journal(folder, describe)
@@ -136,27 +152,49 @@ def unfinished(target: Path, describe: Callable[[], Mapping[str, str]]) -> Itera
                 else:
                     shutil.rmtree(folder, ignore_errors=True)
                 raise
-        os.replace(folder / "lines", target)
+        whole = folder / "lines"
+        if finish:
+            data = finish(whole.read_text("utf-8").split("\n")[:-1])
+            write_bytes(whole := folder / "document", data)
+        os.replace(whole, target)
     shutil.rmtree(folder)
 
 
-def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
+def least_sure_first(rows: list[str]) -> bytes:
+    """Returns rows that are sorted by their second column, a probability."""
+    rows = sorted(rows, key=lambda row: float(row.split("\t")[1]))
+    return "".join(f"{row}\n" for row in rows).encode()
+
+
+def line_mode(
+    answer: Callable[[Run, "Lines"], Iterator[str]],
+    open_document: Callable[[Run, Options, Path], DocumentLines | None] = lambda *_: None,
+) -> Callable:
     """Turns a function that processes lines into a mode with --input and --output.
 
-    The function takes the run and the input lines, and yields the output lines.
+    The function takes the run and the input lines, and yields the output lines. If the input is a
+    document, whose lines `open_document` returns, the output is the document with other lines.
     """
 
     @functools.wraps(answer)
     def mode(run: Run, options: Options) -> None:
         source, count = input_file(options.input), 0
+        is_sorted = options.sort is not None
+        if is_sorted and (options.sort != "confidence" or None in (source, options.output)):
+            fix = "use --sort=confidence with --input and --output"
+            raise UserError(f"--sort={options.sort}: {fix}")
         with contextlib.ExitStack() as stack:
             stream = stack.enter_context(source.open("rb")) if source else sys.stdin.buffer
+            document = open_document(run, options, source) if source else None
+            if document:
+                stream = io.BytesIO("".join(f"{line}\n" for line in document.lines).encode())
             tag = Tagger(run.config.data, options.source_tag)
-            lines = Lines(stream, source or "standard input", tag, options.prefix_column)
+            lines = Lines(stream, source or "standard input", tag, options)
             if source and options.output and lines.total is not None:
                 describe = functools.partial(_described, answer.__name__, run, options, source)
                 target = output_file(options.output, source)
-                journal = stack.enter_context(unfinished(target, describe))
+                finish = document.write if document else least_sure_first if is_sorted else None
+                journal = stack.enter_context(unfinished(target, describe, finish))
                 output, lines.done, lines.commit = journal.output, journal.done, journal.commit
             else:
                 output = stack.enter_context(open_output(options.output, source))
@@ -175,12 +213,15 @@ def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
 
 def _described(mode: str, run: Run, options: Options, source: Path) -> dict[str, str]:
     """Returns what the output lines of a mode depend on; see `Journal`."""
-    flags = f"{mode}, {options.source_tag}, {options.prefix_column}"
+    names = "source_tag", "prefix_column", "column", "retranslate", "confidence", "sort"
+    flags = ", ".join([mode, *(str(getattr(options, name)) for name in names)])
     decode = json.dumps(run.config.decode.to_dict(), sort_keys=True, default=str)
     # A run that has not chosen its weights yet uses the best of its checkpoints so far.
     weights = repr(sorted(path.name for path in run.folder.glob("checkpoints/*")))
     if (choice := run.folder / CHOICE).exists():
         weights = digest_file(choice, "restore it")
+    if (calibration := run.folder / FILE).exists():
+        weights += digest_file(calibration, "restore it")
     digest = digest_file(source, "restore it")
     return {"input": digest, "weights": weights, "decode keys": decode, "flags": flags}
 
@@ -191,9 +232,9 @@ class Lines:
     `name` is the text's name in messages; `tag(line, place)` adds the source tag to a line.
 
     Attributes:
+      options: the flags of the mode.
       total: the number of lines in a file, or None for a pipe or a terminal.
       typed: whether the input is a terminal.
-      has_prefixes: whether a tab and the beginning of the translation follow each line.
       advance: a function to call with the number of lines processed since the last call.
       done: number of first lines to leave out, since they are finished.
       commit: a function that is called with the number of lines whose results are written.
@@ -204,10 +245,10 @@ class Lines:
         stream: BinaryIO,
         name: Path | str,
         tag: Callable[[str, str], str] = lambda line, place: line,
-        has_prefixes: bool = False,
+        options: Options | None = None,
     ):
         self._stream, self._name, self._tag = stream, name, tag
-        self.has_prefixes = has_prefixes
+        self.options = options or Options()
         self.typed = stream.isatty()
         is_file = stream.seekable() and not _is_pipe(stream)
         self.total = sum(1 for _ in self._ahead()) if is_file else None

@@ -49,7 +49,12 @@ def compare_runs(run: Run, options: Options) -> list[Path]:
     """
     if options.runs is None:
         raise UserError(f"--runs is missing: name the systems to compare, such as {RUNS_EXAMPLE}")
-    levels = parse_levels(options.levels)
+    try:
+        levels = [float(part) for part in (options.levels or "").split(",") if part]
+    except ValueError:
+        raise UserError(
+            f"--levels={options.levels} is not a list of scores: give numbers, --levels=38,40"
+        ) from None
     output = Path(options.output or OUTPUT).expanduser()
     comparison = read_systems(options.runs, options.set)
     output.mkdir(parents=True, exist_ok=True)
@@ -173,16 +178,6 @@ def mark(before: str, after: str) -> tuple[Parts, Parts]:
 # -- the validation curves over training steps and time
 
 
-def parse_levels(text: str | None) -> list[float]:
-    """Parses the comma-separated scores of `--levels`."""
-    try:
-        return [float(part) for part in (text or "").split(",") if part]
-    except ValueError:
-        raise UserError(
-            f"--levels={text} is not a list of scores: give numbers, --levels=38,40"
-        ) from None
-
-
 def add_curves(comparison: Comparison) -> tuple[Comparison, list[str]]:
     """Returns the comparison with validation curves of one metric and `CLOCK` added, and notes.
 
@@ -261,19 +256,15 @@ def training_table(comparison: Comparison, levels: Sequence[float]) -> Table:
             reached = [
                 at[sign * (each - level) >= 0] for at, each in zip(minutes, scores, strict=True)
             ]
-            row.append(_minutes_text(reached))
+            first = [each[0] for each in reached if len(each)]
+            text = _mean_text(first, ",.1f") if first else NONE
+            if 0 < len(first) < len(reached):
+                text = f"{np.mean(first):,.1f} ({len(first)} of {len(reached)} seeds)"
+            row.append(text)
         rows.append([system.name, str(len(system.runs)), *row])
     head = ["system", "n", "steps", "minutes", f"best validation {measure.title}"]
     head += [f"minutes to {level:g}" for level in levels]
     return Table(f"Validation {measure.title} during training", head, rows)
-
-
-def _minutes_text(reached: Sequence[np.ndarray]) -> str:
-    """Returns the mean minutes to a level, given each run's evaluation times at that level."""
-    first = [each[0] for each in reached if len(each)]
-    if len(first) in (0, len(reached)):
-        return _mean_text(first, ",.1f") if first else NONE
-    return f"{np.mean(first):,.1f} ({len(first)} of {len(reached)} seeds)"
 
 
 def _mean_text(numbers: Sequence[float], form: str) -> str:

@@ -12,16 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ..display.plotting import (
-    COLOURS,
-    LEGEND,
-    WIDTH,
-    count_steps,
-    curve,
-    light_grid,
-    look,
-    new_figure,
-)
+from ..display import plotting
 from .statistics import CONFIDENCE, score_of
 from .systems import Comparison
 from .tasks import Measure, length_buckets
@@ -44,7 +35,7 @@ def draw(comparison: Comparison, levels: Sequence[float] = ()) -> dict[str, Capt
       levels: scores to mark with horizontal lines in the plots of validation curves.
     """
     measures = comparison.measures
-    with matplotlib.rc_context({"font.size": 9}):
+    with matplotlib.rc_context({"font.size": 9, "text.parse_math": False}):
         if comparison.trials:
             figures = {"scores": _draw_scores(comparison)}
         else:
@@ -59,7 +50,8 @@ def draw(comparison: Comparison, levels: Sequence[float] = ()) -> dict[str, Capt
 
 def _style(n: int) -> dict[str, Any]:
     """Returns the plot style that system n has in every figure."""
-    return {**look(n), "markersize": 4, "linestyle": DASHES[n // len(COLOURS) % len(DASHES)]}
+    dashes = DASHES[n // len(plotting.COLOURS) % len(DASHES)]
+    return {**plotting.look(n), "markersize": 4, "linestyle": dashes}
 
 
 def _names(comparison: Comparison, longest_line: int) -> list[str]:
@@ -88,9 +80,9 @@ def _draw_scores(comparison: Comparison) -> Captioned:
             if spread.n > 1:  # drawn below the mean, to keep the mean visible
                 seeds = [panel.scale * (run.score(panel.path) or 0) for run in system.runs]
                 small = {"markersize": 3, "alpha": 0.7, "markeredgewidth": 0}
-                axes.plot(seeds, [y + 0.25] * spread.n, "o", color=look(y)["color"], **small)
-            bar = None if math.isnan(spread.deviation) else panel.scale * spread.deviation
-            _draw_dot(axes, panel.scale * spread.mean, y, bar)
+                colour = plotting.look(y)["color"]
+                axes.plot(seeds, [y + 0.25] * spread.n, "o", color=colour, **small)
+            _draw_dot(axes, panel.scale * spread.mean, y, panel.scale * spread.deviation)
         if comparison.baseline and (base := comparison.baseline.over_seeds(panel.path)):
             axes.axvline(panel.scale * base.mean, **DOTTED)
     line = " The dotted line is the baseline." if comparison.baseline else ""
@@ -108,26 +100,25 @@ def _draw_differences(comparison: Comparison) -> Captioned:
         for y, difference in enumerate(comparison.differences[panel.name]):
             if difference:
                 half = panel.scale * (difference.high - difference.mean)
-                bar = half if difference.has_interval else None
-                _draw_dot(axes, panel.scale * difference.mean, y, bar)
+                _draw_dot(axes, panel.scale * difference.mean, y, half)
         axes.axvline(0, **DOTTED)
     return figure, f"Difference from the baseline, with {CONFIDENCE:.0%} intervals."
 
 
-def _draw_dot(axes: Axes, value: float, row: int, half: float | None) -> None:
-    """Plots a value in a row, with an error bar of `half` to each side unless `half` is None."""
-    mark = {"color": look(row)["color"], "fmt": look(row)["marker"], "markersize": 5}
-    axes.errorbar(value, row, xerr=half, capsize=3, **mark)
+def _draw_dot(axes: Axes, value: float, row: int, half: float) -> None:
+    """Plots a value in a row, with an error bar of `half` to each side unless `half` is NaN."""
+    style = {"linestyle": "none", "markersize": 5, **plotting.look(row)}
+    axes.errorbar(value, row, xerr=half, capsize=3, **style)
 
 
 def _with_rows(names: Sequence[str], panels: Sequence[Measure]) -> tuple[Figure, list[Axes]]:
     """Returns a figure, and its subplots: one for each measure, with a row for each name."""
     lines = max(2, *(2 + name.count("\n") for name in names))  # lines per row, with a blank one
-    figure = new_figure(WIDTH, 0.7 + 0.15 * lines * len(names))
+    figure = plotting.new_figure(plotting.WIDTH, 0.7 + 0.15 * lines * len(names))
     row = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
     for axes, panel in zip(row, panels, strict=True):
         axes.set_xlabel(textwrap.fill(panel.title, 2 * MAX_LABEL_LENGTH // len(panels)))
-        light_grid(axes)
+        plotting.light_grid(axes)
         axes.grid(False, axis="y")
         axes.tick_params(axis="y", length=0)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=4))
@@ -156,7 +147,7 @@ def _draw_curves(
         axes.set_ylabel(f"validation {metric.label}")
     column[-1].set_xlabel("minutes of training" if timed else "training step")
     if not timed:
-        count_steps(column[-1], 6)
+        plotting.count_steps(column[-1], 6)
     marked = " Dotted: the levels of the table." if levels else ""
     return figure, (f"Validation while training: {BANDS}, at steps that every seed has.{marked}")
 
@@ -188,8 +179,8 @@ def _draw_band(axes: Axes, x: np.ndarray, values: np.ndarray, n: int) -> None:
     """Plots the mean over seeds of values [seeds, x], with a band of ± one standard deviation."""
     mean, deviation = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else 0
     # Markers at a hundred points would hide the curve.
-    every = max(1, len(x) // 8)
-    curve(axes, x, mean, (mean - deviation, mean + deviation), markevery=every, **_style(n))
+    style = {**_style(n), "markevery": max(1, len(x) // 8)}
+    plotting.curve(axes, x, mean, (mean - deviation, mean + deviation), **style)
 
 
 def _with_legend(comparison: Comparison, height: float) -> Figure:
@@ -198,8 +189,7 @@ def _with_legend(comparison: Comparison, height: float) -> Figure:
     lines = [Line2D([], [], **_style(n)) for n in range(len(names))]
     columns = max(1, min(len(names), 3, 90 // (max(map(len, names)) + 8)))
     count = sum(1 + name.count("\n") for name in names)
-    figure = new_figure(WIDTH, height + 0.1 + 0.19 * math.ceil(count / columns))
+    figure = plotting.new_figure(plotting.WIDTH, height + 0.1 + 0.19 * math.ceil(count / columns))
     place = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.2}
-    for text in figure.legend(lines, names, **place, **LEGEND).get_texts():
-        text.set_parse_math(False)
+    figure.legend(lines, names, **place, **plotting.LEGEND)
     return figure

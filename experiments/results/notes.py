@@ -1,8 +1,7 @@
 """Notes below the tables of a sweep or comparison, on the method and limits of each number."""
 
-from collections.abc import Iterable, Sequence
-
-from .statistics import CONFIDENCE, LEVEL, POWER, TESTS, Difference, test_of
+from transformer.metrics.registry import SWEEPS, metrics_of
+from .statistics import CONFIDENCE, LEVEL, POWER, TESTS, test_of
 from .systems import Comparison
 
 
@@ -27,60 +26,41 @@ def write_notes(comparison: Comparison) -> list[str]:
             f"Scores are of the {measures.split} set, because not all runs have scores of a "
             f"{measures.splits[0]} set."
         )
-    lines += _sweep_notes(comparison)
+    if comparison.vocabularies:
+        lines.append(
+            f"Settings are compared by {measures.main.title}. Perplexity, nll and accuracy, which "
+            f"are means over tokens, are only in results.csv: {comparison.vocabularies} have "
+            "different vocabularies."
+        )
+    if any(system.lost for system in comparison.systems):
+        lines.append(
+            "In brackets: means over the remaining seeds of settings with pruned or failed seeds, "
+            "mostly the worse ones. Such a mean is too good: the setting is not compared, and "
+            "sorts last."
+        )
     if baseline is not None and baseline.lost:
         lines.append("Nothing is compared: the baseline has seeds that were pruned or failed.")
     lines += _difference_notes(comparison)
     paths = {measure.path for measure in comparison.scores if comparison.has(measure.path)}
-    lines += [text for path, text in measures.about.items() if path in paths]
+    metrics = metrics_of(measures.scored, SWEEPS).values()
+    lines += [m.about for m in metrics if m.about and f"{measures.split}.{m.name}" in paths]
     if comparison.trials:
         lines.append("Costs are means over seeds; minutes are of training, evaluations included.")
     return lines
 
 
-def _sweep_notes(sweep: Comparison) -> Iterable[str]:
-    """Yields sentences about missing trials and scores that are not compared."""
-    if sweep.vocabularies:
-        yield (
-            f"Settings are compared by {sweep.measures.main.title}. Perplexity, nll and accuracy, "
-            f"which are means over tokens, are only in results.csv: {sweep.vocabularies} have "
-            "different vocabularies."
-        )
-    if any(system.lost for system in sweep.systems):
-        yield (
-            "In brackets: means over the remaining seeds of settings with pruned or failed seeds, "
-            "mostly the worse ones. Such a mean is too good: the setting is not compared, and "
-            "sorts last."
-        )
-
-
 def _difference_notes(comparison: Comparison) -> list[str]:
     """Returns sentences about the differences from the baseline, if there are any."""
-    measures = comparison.measures
     compared = [each for row in comparison.differences.values() for each in row if each]
     if not compared or comparison.baseline is None:
         return []
-    count = len(compared) // len(comparison.metrics)
-    noun = measures.noun if len(comparison.runs[0].lengths) else ""
-    lines = [f"difference: to {comparison.baseline.name}, the baseline, of the means over seeds."]
-    lines += _test_notes(compared, noun or "text", count)
-    if not noun and any(max(each.seeds) == 1 for each in compared):
-        lines.append(
-            "With one seed there is no p: a run saves only sums over its whole text, which "
-            "cannot be resampled. Train several seeds."
-        )
-    return lines
-
-
-def _test_notes(differences: Sequence[Difference], noun: str, systems: int) -> list[str]:
-    """Returns sentences about the scope and the correction of intervals and p-values.
-
-    `systems` is the number of systems compared with the baseline. `noun` is the word for a text.
-    """
-    tested = [each for each in differences if each.has_interval]
+    systems = len(compared) // len(comparison.metrics)
+    has_texts = len(comparison.runs[0].lengths) > 0
+    noun = comparison.measures.noun if has_texts else "text"
+    tested = [each for each in compared if each.has_interval]
     several = any(max(each.seeds) > 1 for each in tested)
     over_texts, tests = any(each.texts for each in tested), {test_of(each.seeds) for each in tested}
-    lines = []
+    lines = [f"difference: to {comparison.baseline.name}, the baseline, of the means over seeds."]
     if tested:
         by = " and ".join(text for test, text in TESTS.items() if test in tests)
         parts = " and ".join(["seeds"] * several + [f"{noun}s"] * over_texts)
@@ -96,7 +76,7 @@ def _test_notes(differences: Sequence[Difference], noun: str, systems: int) -> l
             f"With one seed each they are of these two trained models, on other {noun}s: two seeds "
             "of one setting may differ as much. To compare settings, train several (--seeds=5)."
         )
-    if len(tested) < len(differences):
+    if len(tested) < len(compared):
         lines.append(
             "Without interval and p: a difference whose variance is 0 or cannot be estimated, as "
             f"of equal scores in all seeds, or of one seed each on one {noun}."
@@ -111,5 +91,10 @@ def _test_notes(differences: Sequence[Difference], noun: str, systems: int) -> l
         lines.append(
             f"detectable: a system that truly differs by this much has a p below {LEVEL} in "
             f"{POWER:.0%} of such tables. Smaller differences may exist."
+        )
+    if not has_texts and any(max(each.seeds) == 1 for each in compared):
+        lines.append(
+            "With one seed there is no p: a run saves only sums over its whole text, which "
+            "cannot be resampled. Train several seeds."
         )
     return lines

@@ -20,7 +20,7 @@ from ..display.labels import visible
 from ..display.web_page import shortened
 from ..process.modes import HOST, PORT
 from .table import Table
-from .tasks import read_columns, read_lines
+from .tasks import read_rows, read_translations
 
 SAMPLES, WORST, ERRORS, MISTAKES = 5, 6, 3, 10  # numbers of texts shown
 MAX_TEXT_LENGTH = 600  # maximum number of characters shown per text
@@ -197,10 +197,9 @@ def likelihoods(
         ]
     samples = Group("samples", "A text that it writes", notes, [], written)
     title, name = "The text it predicts worst", f"likelihoods/{split}.tsv"
-    rows = zip(*read_columns(folder / name), strict=True)
     pieces = [
         (math.exp(min(-float(log_prob) / int(tokens), 700)), tokens, number, text)
-        for number, (log_prob, tokens, _, text) in enumerate(rows, 1)
+        for number, (log_prob, tokens, _, text) in enumerate(read_rows(folder / name), 1)
         if int(tokens) >= MIN_TOKENS
     ]
     notes = [
@@ -218,8 +217,7 @@ def predictions(
     decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
     """Returns samples and the most confident mistakes of a classifier; see `translations`."""
-    columns = read_columns(folder / f"predictions/{split}.tsv")
-    numbered = [*enumerate(zip(*columns, strict=True), 1)]
+    numbered = [*enumerate(read_rows(folder / f"predictions/{split}.tsv"), 1)]
     wrong = [(-float(row[2]), number, row) for number, row in numbered if row[0] != row[1]]
 
     def example(number: int, row: Sequence[str]) -> Excerpt:
@@ -250,14 +248,12 @@ REGISTRY: dict[str, Callable[..., list[Group]]] = {
 
 def read_sentences(folder: Path, split: str) -> list[Sentence]:
     """Returns the sentences of a split, and a run's translations of the sentences."""
-    place = folder / "translations"
-    further = (path.name.removesuffix(".txt") for path in place.glob(f"{split}.reference.*.txt"))
-    names = (split, f"{split}.source", f"{split}.reference", *further)
-    texts = [read_lines(place / f"{name}.txt") for name in names]
-    rows = [line.split("\t") for line in read_lines(place / f"{split}.scores.tsv")]
+    sides, _, outputs = read_translations(folder, None, split)
+    rows = read_rows(folder / f"translations/{split}.scores.tsv")
     numbers = [(float(log_prob), int(tokens)) for log_prob, tokens in rows]
+    texts = zip(numbers, outputs, *sides.values(), strict=True)
     metric, sentences = sacrebleu.CHRF(), []
-    for n, (score, text, source, first, *more) in enumerate(zip(numbers, *texts, strict=True), 1):
+    for n, (score, text, source, first, *more) in enumerate(texts, 1):
         references = [first, *filter(None, more)]  # a missing reference is an empty line
         chrfs = {each: metric.sentence_score(text, [each]).score for each in references}
         best = max(references, key=chrfs.__getitem__)

@@ -59,12 +59,10 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
         for name, value in scores.items()
         if isinstance(value, int | float) and not name.endswith(NO_KINDS)
     )
-    measures = REGISTRY[task].main, *REGISTRY[task].further
-    columns = [each for measure in measures for each in measure.expand([results])]
+    columns = [REGISTRY[task].main, *REGISTRY[task].further([results])]
     shown = {each.name: each for each in columns if each.path.startswith("test.")}
-    for name in names:
-        metric = REGISTRY[task].metric(name)  # a score that is not in sweep tables
-        shown.setdefault(name, Measure(name, metric.column, metric.scale, metric.format))
+    for name in names:  # with scores that are not in sweep tables
+        shown.setdefault(name, REGISTRY[task].measure(name))
     shown[SECONDS.name] = SECONDS
     rows = [
         [measure.title, *(_cell(measure, scores) for scores in splits.values())]
@@ -150,7 +148,14 @@ def data_tables(data: dict[str, Any]) -> list[Table]:
         head = ["pairs", "number", "fraction"]
         tables.append(Table("Cleaning of the training text", head, rows))
     if corpora := data.get("corpora"):
-        tables.append(_corpora_table(corpora))
+        reasons = dict.fromkeys(reason for each in corpora.values() for reason in each["dropped"])
+        counts = {"read": [each["read"] for each in corpora.values()]}
+        counts |= {r: [each["dropped"].get(r, 0) for each in corpora.values()] for r in reasons}
+        counts["kept"] = [each["kept"] for each in corpora.values()]
+        counts["drawn per epoch"] = drawn = [each["drawn"] for each in corpora.values()]
+        rows = [[name, *(f"{count:,}" for count in row)] for name, row in counts.items()]
+        rows.append(["fraction of an epoch", *(f"{n / max(1, sum(drawn)):.2%}" for n in drawn)])
+        tables.append(Table("Pairs of each corpus", ["", *corpora], rows))
     names = dict.fromkeys(name for counts in splits.values() for name in counts)
     rows = [[name, *(f"{counts.get(name, 0):,}" for counts in splits.values())] for name in names]
     tables.append(Table("Text of each split", ["", *splits], rows))
@@ -162,18 +167,6 @@ def data_tables(data: dict[str, Any]) -> list[Table]:
     shapes = ", ".join(f"{rows} × {tokens}" for rows, tokens in data["shapes"])
     rows.append(["shapes, rows × tokens", shapes])
     return [*tables, Table("Tokens and batches", ["", ""], rows)]
-
-
-def _corpora_table(corpora: dict[str, dict[str, Any]]) -> Table:
-    """Returns a table of the numbers of pairs read, dropped and sampled per corpus."""
-    reasons = dict.fromkeys(reason for each in corpora.values() for reason in each["dropped"])
-    counts = {"read": [each["read"] for each in corpora.values()]}
-    counts |= {r: [each["dropped"].get(r, 0) for each in corpora.values()] for r in reasons}
-    counts["kept"] = [each["kept"] for each in corpora.values()]
-    counts["drawn per epoch"] = drawn = [each["drawn"] for each in corpora.values()]
-    rows = [[name, *(f"{count:,}" for count in row)] for name, row in counts.items()]
-    rows.append(["fraction of an epoch", *(f"{n / max(1, sum(drawn)):.2%}" for n in drawn)])
-    return Table("Pairs of each corpus", ["", *corpora], rows)
 
 
 # -- config and environment

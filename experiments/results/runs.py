@@ -1,6 +1,6 @@
 """Reads the systems named by `--runs`; a system may pool several runs with different seeds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +42,14 @@ def read_systems(flag: str, test_set: str | None) -> Comparison:
     task = runs[folders[0]].config.task
     for first, *others in folders_of.values():
         for folder in others:
-            _check_same_setting(runs[first], runs[folder])
+            ours, theirs = flatten(runs[first].config), flatten(runs[folder].config)
+            keys = [key for key in ours if ours[key] != theirs[key] and key not in FREE_KEYS]
+            if keys:
+                raise UserError(
+                    f"{first} and {folder} are not seeds of one setting: they differ in "
+                    f"{shorten(', '.join(keys))}: join seeds alone by +, and divide systems by "
+                    "commas"
+                )
     measures = REGISTRY[task]
     scored = {folder: _read_run(run, measures, test_set) for folder, run in runs.items()}
     for folder in folders[1:]:
@@ -57,18 +64,12 @@ def read_systems(flag: str, test_set: str | None) -> Comparison:
         System(name, [scored[folder] for folder in system], {"system": name})
         for name, system in folders_of.items()
     ]
-    metrics = _comparable_metrics(measures, list(scored.values()))
-    return Comparison(systems, systems[0], measures, metrics)
-
-
-def _comparable_metrics(measures: TaskMeasures, runs: Sequence[ScoredRun]) -> list[str]:
-    """Returns the metrics that count the same units in all runs."""
     metrics = list(measures.of_sums)
-    if measures.per_token:
-        first, *others = (run.counts[measures.per_token][:, 1] for run in runs)
+    if measures.per_token:  # comparable only if the runs have equal numbers of tokens
+        first, *others = (run.counts[measures.per_token][:, 1] for run in scored.values())
         if not all(np.array_equal(first, each) for each in others):
             metrics.remove(measures.per_token)
-    return metrics
+    return Comparison(systems, systems[0], measures, metrics)
 
 
 def _parse(runs: str) -> dict[str, list[Path]]:
@@ -107,17 +108,6 @@ def _runs_of(folder: Path) -> list[Path]:
             f"such as {folder}/trials/000+{folder}/trials/001"
         )
     return sorted(path.parent for path in folder.glob("trials/*/config.json"))  # even if damaged
-
-
-def _check_same_setting(first: Run, other: Run) -> None:
-    """Raises UserError unless two runs of a system differ only in `FREE_KEYS`."""
-    ours, theirs = flatten(first.config), flatten(other.config)
-    keys = [key for key in ours if ours[key] != theirs[key] and key not in FREE_KEYS]
-    if keys:
-        raise UserError(
-            f"{first.folder} and {other.folder} are not seeds of one setting: they differ in "
-            f"{shorten(', '.join(keys))}: join seeds alone by +, and divide systems by commas"
-        )
 
 
 def _read_run(run: Run, measures: TaskMeasures, test_set: str | None) -> ScoredRun:

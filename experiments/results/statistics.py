@@ -105,12 +105,6 @@ def text_values(counts: Real[np.ndarray, "texts n"], of_sums: OfSums) -> Float[n
     return texts * of_sums(total) - (texts - 1) * of_sums(total - counts)
 
 
-def scores_of_counts(runs: Sequence[Real[np.ndarray, "texts n"]], of_sums: OfSums) -> Scores:
-    """Returns the scores of one system's runs, given the counts of the texts in each run."""
-    values = np.stack([text_values(counts, of_sums) for counts in runs])
-    return Scores([score_of(counts, of_sums) for counts in runs], values)
-
-
 def compare_scores(baseline: Scores, systems: Sequence[Scores]) -> list[Difference]:
     """Returns each system's difference from a baseline, with Holm-corrected p-values."""
     differences = [_difference(system, baseline, len(systems)) for system in systems]

@@ -12,12 +12,12 @@ from jaxtyping import Float, Int64
 from ml_collections import ConfigDict
 
 from transformer.errors import ENDS_OF_LINES, UserError
-from transformer.files import read_json
-from transformer.runs.run import damaged_text
+from transformer.files import open_arrays, read_json
+from transformer.runs.run import SCORES, damaged_text
 from ..display.training_curves import Curve, read_curves
 from . import statistics
-from .statistics import Difference, Scores, Spread, scores_of_counts
-from .tasks import REGISTRY, Counts, Measure, TaskMeasures, Texts, count_words, read_counts
+from .statistics import Difference, Scores, Spread, score_of, text_values
+from .tasks import REGISTRY, Counts, Measure, TaskMeasures, Texts, count_words, unreadable
 
 SPLIT_ORDER = ("test", "validation", "length_generalization")  # the order of splits in tables
 SEED = "seed"  # runs that differ only in this key are repetitions of one setting
@@ -124,9 +124,8 @@ class Comparison:
         """The measures shown in tables, main measure first. The results may lack some of them."""
         if not self.trials:
             return [self.measures.measure(name) for name in self.metrics]
-        results = [run.results for run in self.runs]
-        further = (measure.expand(results) for measure in self.measures.further)
-        measures = [self.measures.main, *itertools.chain(*further)]
+        further = self.measures.further([run.results for run in self.runs])
+        measures = [self.measures.main, *further]
         return [each for each in measures if not self.vocabularies or each.name not in PER_TOKEN]
 
     def has(self, path: str) -> bool:
@@ -161,8 +160,9 @@ class Comparison:
     def _scores(self, system: System, metric: str) -> Scores:
         """Returns the scores of a system's runs."""
         if metric in system.runs[0].counts:
-            counts = [run.counts[metric] for run in system.runs]
-            return scores_of_counts(counts, self.measures.of_sums[metric])
+            counts, of_sums = [r.counts[metric] for r in system.runs], self.measures.of_sums[metric]
+            values = np.stack([text_values(each, of_sums) for each in counts])
+            return Scores([score_of(each, of_sums) for each in counts], values)
         path = self.measures.measure(metric).path
         return Scores([score for run in system.runs if (score := run.score(path)) is not None])
 
@@ -186,7 +186,12 @@ def read_texts(
 
     Source tags of `config.data` are removed, since they are not part of the test set.
     """
-    counts, texts = read_counts(place), measures.read(place, data)
+    try:
+        with open_arrays(place / SCORES) as arrays:
+            counts = dict(arrays)
+    except ValueError as error:
+        raise unreadable(place / SCORES, error) from None
+    texts = measures.read(place, data)
     inputs, *_ = texts.shown.values()
     return run._replace(texts=texts, lengths=count_words(inputs), counts=counts)
 
@@ -239,13 +244,6 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
     return {k: n if list(last.values()).count(n) == 1 else k for k, n in last.items()}
 
 
-def _name(values: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Returns a setting's name, from the keys that differ: `positions=split, num_heads=8`."""
-    names = short_names(keys)
-    parts = [f"{names[k]}={value_text(values[k])}" for k in keys if k in values]
-    return ", ".join(parts) or "as configured"
-
-
 def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = None) -> Comparison:
     """Reads the complete trials of a sweep, and checks that their scores are comparable.
 
@@ -270,7 +268,15 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
         measures = dataclasses.replace(
             measures, main_metric=BITS_PER_BYTE, panels=only, curves=only
         )
-    systems = _settings(_with_texts(runs, measures), trials)
+    for i, run in enumerate(runs):
+        run = run._replace(curves=validation_curves(run.folder, measures.curves))
+        if measures.all_texts:
+            run = read_texts(run, run.folder, measures, None)
+            if i > 0:
+                check_same_texts(runs[0], run, f"their {APART}")
+                run = run._replace(texts=Texts({}, {}, []))  # all texts may not fit in memory
+        runs[i] = run
+    systems = _settings(runs, trials)
     marked = [trial.setting for trial in trials if trial.number == baseline]
     base = next((system for system in systems if [system.values] == marked), None)
     vocabularies, _ = unlike.get(PERPLEXITY, ("", ""))
@@ -292,21 +298,11 @@ def _settings(runs: Sequence[ScoredRun], trials: Sequence[SweepTrial]) -> list[S
     keys = list(dict.fromkeys(key for system in systems for key in system.values))
     first = systems[0].values
     varied = [k for k in keys if any(s.values.get(k) != first.get(k) for s in systems)] or keys
-    return [dataclasses.replace(each, name=_name(each.values, varied)) for each in systems]
-
-
-def _with_texts(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[ScoredRun]:
-    """Returns the runs of trials with their texts and validation curves."""
-    complete: list[ScoredRun] = []
-    for run in runs:
-        run = run._replace(curves=validation_curves(run.folder, measures.curves))
-        if measures.all_texts:
-            run = read_texts(run, run.folder, measures, None)
-            if complete:
-                check_same_texts(complete[0], run, f"their {APART}")
-                run = run._replace(texts=Texts({}, {}, []))  # all texts may not fit in memory
-        complete.append(run)
-    return complete
+    names = short_names(varied).items()  # of the keys that differ: `positions=split, num_heads=8`
+    for i, each in enumerate(systems):
+        parts = [f"{name}={value_text(each.values[k])}" for k, name in names if k in each.values]
+        systems[i] = dataclasses.replace(each, name=", ".join(parts) or "as configured")
+    return systems
 
 
 def validation_curves(folder: Path, names: Sequence[str]) -> dict[str, Curve]:

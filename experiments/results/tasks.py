@@ -19,23 +19,16 @@ from transformer import tasks
 from transformer.data import documents
 from transformer.data.corpora import Tagger
 from transformer.errors import UserError
-from transformer.files import open_arrays, read_file
+from transformer.files import read_file
 from transformer.metrics.registry import SWEEPS, Metric, find, metrics_of
-from transformer.runs.run import SCORES
 from transformer.tasks.base import PICTURES
 from .statistics import OfSums, ratio_of_sums
 
-TRANSLATIONS, SOURCES, REFERENCES = (
-    f"translations/test{part}.txt" for part in ("", ".source", ".reference")
-)
-FURTHER_REFERENCES = "translations/test.reference.{}.txt"  # numbered from 1
+TRANSLATIONS = "translations/test.txt"
 PREDICTIONS, LIKELIHOODS = "predictions/test.tsv", "likelihoods/test.tsv"
 COLUMNS = 4  # class, predicted class, probability, text; or log-probability, tokens, bytes, text
 MAX_BUCKETS = 5
 MAX_TEXTS = 2**30  # maximum size in bytes of the outputs on a test set
-# Path suffix that matches all numbers with the same path prefix; {} in the title is replaced by
-# the rest of the path.
-ANY = "*"
 NO_KINDS = ("_signature", "_ci")  # suffixes of entries that describe another entry
 
 Counts = Real[np.ndarray, "texts n"]
@@ -68,50 +61,42 @@ def read_lines(path: Path) -> list[str]:
     return text.removesuffix("\n").split("\n")
 
 
-def read_columns(path: Path) -> list[list[str]]:
-    """Returns the columns of a table that a run wrote; the last column may contain tabs."""
-    rows = [line.split("\t", COLUMNS - 1) for line in read_lines(path)]
-    return list(map(list, zip(*rows, strict=True)))
+def read_rows(path: Path) -> list[list[str]]:
+    """Returns the rows of a table that a run wrote; the last column may contain tabs."""
+    return [line.split("\t", COLUMNS - 1) for line in read_lines(path)]
 
 
-def read_translations(folder: Path, data: ConfigDict | None) -> Texts:
+def read_translations(folder: Path, data: ConfigDict | None, split: str = "test") -> Texts:
     """Returns the texts of a translation run, with source tags of `config.data` removed."""
-    names = [SOURCES, REFERENCES]
-    further = (FURTHER_REFERENCES.format(number) for number in itertools.count(1))
+    start = f"translations/{split}"
+    names = [f"{start}.source.txt", f"{start}.reference.txt"]
+    further = (f"{start}.reference.{number}.txt" for number in itertools.count(1))
     names += itertools.takewhile(lambda name: (folder / name).exists(), further)
     given = {name: read_lines(folder / name) for name in names}
     if data is not None:
-        split = Tagger(data, None).split
-        given[SOURCES] = [split(source)[1].lstrip() for source in given[SOURCES]]
+        untag = Tagger(data, None).split
+        given[names[0]] = [untag(source)[1].lstrip() for source in given[names[0]]]
     sources, first, *more = given.values()
     shown = {"source": sources, "reference": first}
     shown |= {f"reference {n}": lines for n, lines in enumerate(more, 2)}
-    return Texts(given, shown, read_lines(folder / TRANSLATIONS))
+    return Texts(given, shown, read_lines(folder / f"{start}.txt"))
 
 
 def read_predictions(folder: Path, data: ConfigDict | None) -> Texts:
     """Returns the texts and predictions of a classifier."""
-    truth, predicted, probabilities, texts = read_columns(folder / PREDICTIONS)
-    given = [f"{label}\t{text}" for label, text in zip(truth, texts, strict=True)]
-    outputs = [f"{label} ({p})" for label, p in zip(predicted, probabilities, strict=True)]
+    rows = read_rows(folder / PREDICTIONS)
+    truth, texts = [label for label, *_ in rows], [text for *_, text in rows]
+    given = [f"{label}\t{text}" for label, _, _, text in rows]
+    outputs = [f"{label} ({probability})" for _, label, probability, _ in rows]
     return Texts({PREDICTIONS: given}, {"text": texts, "class": truth}, outputs)
 
 
 def read_likelihoods(folder: Path, data: ConfigDict | None) -> Texts:
     """Returns the segments that a language model scored, and the formatted scores."""
-    log_probs, tokens, _, texts = read_columns(folder / LIKELIHOODS)
-    outputs = [f"{-float(n):.2f} nats, {t} tokens" for n, t in zip(log_probs, tokens, strict=True)]
+    rows = read_rows(folder / LIKELIHOODS)
+    outputs = [f"{-float(n):.2f} nats, {t} tokens" for n, t, *_ in rows]
+    texts = [text for *_, text in rows]
     return Texts({LIKELIHOODS: texts}, {"text": texts}, outputs)
-
-
-def read_counts(folder: Path) -> dict[str, Counts]:
-    """Returns per-text counts, keyed by metric; test scores are computed from their sums."""
-    path = folder / SCORES
-    try:
-        with open_arrays(path) as arrays:
-            return dict(arrays)
-    except ValueError as error:
-        raise unreadable(path, error) from None
 
 
 def count_words(texts: Iterable[str]) -> Int64[np.ndarray, "texts"]:
@@ -163,18 +148,6 @@ class Measure:
         """Returns a scaled and formatted number of the results."""
         return format(number * self.scale, self.format)
 
-    def expand(self, results: Iterable[dict[str, Any]]) -> "list[Measure]":
-        """Returns this measure, or a measure for each matching number if the path ends in `ANY`."""
-        if not self.path.endswith(ANY):
-            return [self]
-        split, start = self.path.removesuffix(ANY).split(".")
-        names = {name for own in results for name in own.get(split) or {}}
-        return [
-            dataclasses.replace(self, path=f"{split}.{name}", title=self.title.format(kind))
-            for name in sorted(names)
-            if not name.endswith(NO_KINDS) and (kind := name.removeprefix(start)) != name
-        ]
-
 
 @dataclasses.dataclass(frozen=True)
 class TaskMeasures:
@@ -192,17 +165,13 @@ class TaskMeasures:
     length: str = "words"
     all_texts: bool = True  # whether a run saves all texts of its test set
     same: str = "compare runs of one test set, or name a set that all were scored on with --set"
-    others: tuple[str, ...] = ()  # further columns, named as in `panels`; `name_*` matches prefixes
+    others: tuple[str, ...] = ()  # further columns, named as in `panels`
+    has_kinds: bool = False  # whether the main metric has results for kinds of texts: `name_kind`
     splits: tuple[str, ...] = ("test",)
-    task: str = ""
+    scored: str = ""  # the name of the task's metrics in `metrics.registry.REGISTRY`
     noun: str = ""  # the name of a text in the test set
     unit: str = ""  # the unit of the speed
     split: str = "test"  # the compared split: the first of `splits` for which all runs have scores
-
-    @property
-    def scored(self) -> str:
-        """The name of the task's metrics in `metrics.registry.REGISTRY`."""
-        return tasks.REGISTRY[self.task].metrics
 
     def metric(self, name: str) -> Metric:
         """Returns a metric of the task."""
@@ -213,24 +182,23 @@ class TaskMeasures:
         """The measure by which settings are ranked and compared."""
         return self.measure(self.main_metric)
 
-    @property
-    def further(self) -> list[Measure]:
-        """The measures of the other score columns."""
+    def further(self, results: Iterable[dict[str, Any]]) -> list[Measure]:
+        """Returns the measures of the other score columns, with those of any kinds in results."""
         metrics = [name for name in metrics_of(self.scored, SWEEPS) if name != self.main_metric]
-        return [self.measure(name) for name in (*metrics, *self.others)]
-
-    @property
-    def about(self) -> dict[str, str]:
-        """Notes on the numbers in the table, keyed by path."""
-        metrics = metrics_of(self.scored, SWEEPS).items()
-        return {f"{self.split}.{n}": m.about for n, m in metrics if m.about}
+        measures, main = [self.measure(name) for name in (*metrics, *self.others)], self.main
+        names = {name for each in results for name in each.get(self.split) or {}}
+        for name in sorted(names) if self.has_kinds else ():
+            kind = name.removeprefix(f"{main.name}_")
+            if kind != name and not name.endswith(NO_KINDS):
+                path, title = f"{self.split}.{name}", f"{kind}: {main.title}"
+                measures.append(dataclasses.replace(main, path=path, title=title))
+        return measures
 
     def measure(self, name: str, panel: bool = False) -> Measure:
         """Returns a metric's measure, titled for a column or, at more length, for a subplot."""
         split, _, name = name.rpartition(".")
-        metric = self.metric(name.removesuffix(f"_{ANY}"))
+        metric = self.metric(name)
         title = metric.label if panel else metric.column
-        title = f"{{}}: {title}" if name.endswith(ANY) else title
         title = f"{split.replace('_', ' ')}: {title}" if split else title
         title += " (lower is better)" if panel and not metric.higher_is_better else ""
         return Measure(f"{split or self.split}.{name}", title, metric.scale, metric.format)
@@ -275,7 +243,7 @@ CLASSIFICATION = TaskMeasures(
     of_sums={"accuracy": ratio_of_sums},
     changes="accuracy",
     by_length=("accuracy",),
-    others=("accuracy_*",),
+    has_kinds=True,
 )
 MEASURES = {"translations": TRANSLATION, "texts": LANGUAGE_MODEL, "classes": CLASSIFICATION}
 
@@ -283,8 +251,8 @@ MEASURES = {"translations": TRANSLATION, "texts": LANGUAGE_MODEL, "classes": CLA
 def measures_of(name: str) -> TaskMeasures:
     """Returns the measures for a task's metrics, with the task's noun and unit."""
     task = tasks.REGISTRY[name]
-    unit = task.unit.removeprefix("target ")
-    measures = dataclasses.replace(MEASURES[task.metrics], task=name, noun=task.noun, unit=unit)
+    about = {"scored": task.metrics, "noun": task.noun, "unit": task.unit.removeprefix("target ")}
+    measures = dataclasses.replace(MEASURES[task.metrics], **about)
     # An image input has no length in words.
     return dataclasses.replace(measures, by_length=()) if task.reads == PICTURES else measures
 

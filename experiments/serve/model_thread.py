@@ -102,16 +102,12 @@ class Worker:
                 continue
             if request is None:
                 return
+            *_, future = request
             with contextlib.suppress(InvalidStateError):  # the client has disconnected
-                self._answer(*request)
-
-    def _answer(self, route: Any, plan: RequestPlan, future: Future[list[Any]]) -> None:
-        try:
-            results = self._compute(route, plan, future)
-        except Exception as error:
-            future.set_exception(error)
-        else:
-            future.set_result(results)
+                try:
+                    future.set_result(self._compute(*request))
+                except Exception as error:
+                    future.set_exception(error)
 
     def _compute(self, route: Any, plan: RequestPlan, future: Future[list[Any]]) -> list[Any]:
         """Returns the results of a plan's items; some are None if the future is cancelled."""

@@ -9,30 +9,31 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from transformer.data.corpora import languages_of
 from transformer.data.pictures.patches import SeenPicture, read_picture
 from transformer.errors import UserError
 from transformer.inference.base import static_length, static_lengths
-from transformer.inference.pictures import PictureClassifier
+from transformer.inference.pictures import Captioner, PictureClassifier
 from transformer.model.build import has_cross_attention, has_heads
 from transformer.operations import Operation, Plan, Program, Request
 from transformer.runs.loaded import LoadedRun
-from transformer.runs.workdir import load_config
 from transformer.tasks import REGISTRY
 from ..attention.draw import SIDES, live_example
 from .schema import decode_pictures
-from .serve import example_of, shown_tags
+from .serve import describe
 
 # Batch size. On a CPU, it more than halves the time per text, and larger batches do not help.
 ROWS = 8
 # Maximum total tokens in a translation request. Time depends on the number of tokens, and a
 # character of a script that is unknown to the model becomes up to four tokens.
 MAX_REQUEST_TOKENS = 8_192
+CONFIDENCE = "confidence"  # operation of translations with the field of this name
 RESULTS = {  # operation of the server -> key of its results in a response
     "translate": "translations",
+    CONFIDENCE: "translations",
     "score": "scores",
     "generate": "continuations",
     "classify": "classes",
+    "caption": "captions",
 }
 
 ASKED = "next_tokens", "alternatives", "beam"  # methods of a run
@@ -69,10 +70,15 @@ class Route:
                 over[number, side] += max(0, tokens - most)
 
         def answer(results: list[Any]) -> dict[str, Any]:
-            best = [[each._asdict() for each in row] for row in plan.join(results)]
+            best, is_sure = [], self.name == CONFIDENCE
+            for row in plan.join(results):
+                row, sure = row if is_sure else (row, None)
+                best.append([each._asdict() for each in row])
+                if sure:
+                    best[-1][0] |= {"confidence": sure.probability, "words": sure.words}
             unread = [{side: over[i, side] for side in SIDES} for i in range(len(best))]
-            if self.name == "generate":
-                return {"continuations": best}
+            if self.name in ("generate", "caption"):
+                return {RESULTS[self.name]: best}
             if self.name == "score":
                 return {"scores": [score for [score] in best], "unread": unread}
             return {RESULTS[self.name]: best, "unread": [sum(n.values()) for n in unread]}
@@ -131,13 +137,26 @@ class PictureRoute(Route):
         return [best[: group[1]] for best in model.rank(variables, padded)[: len(items)]]
 
 
+class CaptionRoute(Route):
+    """A route for captions of images."""
+
+    def _read(self, fields: Fields, count: int) -> tuple[Plan, list[tuple[int, int]]]:
+        names = receive(self.operation.predictor, fields["pictures"])
+        request = Request(names, count, first=0, prefixes=fields.get("prefixes", ()))
+        return self.operation.plan(request), [(self.operation.max_length, 0)] * len(names)
+
+
+def receive(predictor: Captioner, urls: list[str], place: str = "pictures[{}]") -> list[str]:
+    """Returns names of images for a captioner; images are data URLs, never file names."""
+    return [predictor.source_tokenizer.receive(*each) for each in decode_pictures(urls, place)]
+
+
 def see(
     predictor: PictureClassifier, urls: list[str], questions: list[str], place: str = "pictures[{}]"
 ) -> list[SeenPicture]:
     """Returns model inputs for images and questions; images are data URLs, never file names."""
-    names = [place.format(i) for i in range(len(urls))]
-    pictures = list(zip(decode_pictures(urls, names), names, strict=True))
-    for name, question in zip(names, questions, strict=True):
+    pictures = decode_pictures(urls, place)
+    for (_, name), question in zip(pictures, questions, strict=True):
         if predictor.tokenizer and not question.strip():
             raise UserError(f"{name} has no question: give one as its text")
     pixels = [read_picture(data, *predictor.look, name=name) for data, name in pictures]
@@ -148,17 +167,24 @@ class Ask:
     """A route for a method of the run that answers a single request."""
 
     max_batch = 1
+    programs = tuple  # no programs: they are compiled on demand
 
     def __init__(self, run: LoadedRun, name: str):
         self.run, self.name = run, name
 
-    def programs(self) -> Iterator[Program]:
-        """Yields no programs: they are compiled on demand."""
-        yield from ()
-
     def plan(self, fields: Fields) -> RequestPlan:
         """Plans a request; the only item is a function that calls the method."""
         arguments = {name: value for name, value in fields.items() if name != "run"}
+        many, predictor = self.name == "next_tokens", self.run.trained.predictor
+        text, picture = ("texts", "pictures") if many else ("text", "picture")
+        if isinstance(predictor, Captioner):
+            urls = arguments.pop(picture, [] if many else "")
+            names = receive(predictor, urls) if many else receive(predictor, [urls], picture)
+            arguments[text] = names if many else names[0]
+        elif picture in fields:
+            raise UserError(f"{picture} is for models of pictures: leave it out")
+        elif text not in fields:
+            raise UserError(f"{text} is missing: give it, see /openapi.json")
         call = partial(getattr(self.run, self.name), **arguments)
         size = self.run.config.decode.beam_size
         key, more = ("steps", {"beam_size": size}) if self.name == "beam" else (self.name, {})
@@ -191,22 +217,16 @@ class Explain(Ask):
 
     def plan(self, fields: Fields) -> RequestPlan:
         """Plans a request; the plan's only item is a function that computes the attention."""
-        text, target, tag = fields["text"], fields.get("target"), fields.get("source_tag")
         if isinstance(self.predictor, PictureClassifier):
+            text = fields["text"]
             if {"target", "source_tag"} & fields.keys():
                 raise UserError("target and source_tag are for translators: leave them out")
             [item] = see(self.predictor, [fields.get("picture", "")], [text], "picture")
             unread = self.predictor.unread(f"picture\t{text}")
             explain = partial(self.predictor.attention_of, self.variables, item, unread)
         else:
-            if "picture" in fields:
-                raise UserError("picture is for models of pictures: leave it out")
-            explain = partial(self.run.attention, text, target, tag)
-        return RequestPlan([None], [explain], lambda results: results[0])
-
-    def compute(self, group: None, items: list[Callable[[], Any]]) -> list[Any]:
-        """Returns the data of the attention explorer for each item."""
-        return [live_example(explain()) for explain in items]
+            [explain] = super().plan(fields).items
+        return RequestPlan([None], [lambda: live_example(explain())], lambda results: results[0])
 
 
 class Served:
@@ -214,16 +234,12 @@ class Served:
 
     def __init__(self, name: str, run: LoadedRun):
         self.name, self.run, predictor = name, run, run.trained.predictor
-        sees = isinstance(predictor, PictureClassifier)
-        self._inputs = ["picture"] * sees + ["text"] * (not sees or predictor.tokenizer is not None)
+        sees, captions = (isinstance(predictor, x) for x in (PictureClassifier, Captioner))
+        reads = not captions and (not sees or predictor.tokenizer is not None)
+        self._inputs = ["picture"] * (sees or captions) + ["text"] * reads
         methods = REGISTRY[run.config.task].operations
         operations = [run.operation(each) for each in methods if each in RESULTS]
-        if not operations:
-            raise UserError(
-                f"{run.folder} is a run of config.task={run.config.task}, which is not served: use "
-                f"--mode={methods[0]}"
-            )
-        route = PictureRoute if sees else Route
+        route = PictureRoute if sees else CaptionRoute if captions else Route
         self.routes: dict[str, Any] = {each.name: route(each) for each in operations}
         self._first = next(iter(self.routes.values()))
         self.routes |= {name: Ask(run, name) for name in ASKED if name in methods}
@@ -232,15 +248,10 @@ class Served:
 
     def describe(self) -> dict[str, Any]:
         """Returns the run's description for `GET /api/runs`."""
-        return {
-            "name": self.name,
-            "task": self.run.config.task,
+        run = self.run
+        return describe(self.name, run.folder, run.config, run.trained.steps) | {
             "inputs": self._inputs,
-            "steps": list(self.run.trained.steps),
-            "example": example_of(self.run.folder),
-            "languages": languages_of(load_config(self.run.folder).data),
-            "operations": list(self.routes),
+            "operations": [name for name in self.routes if name != CONFIDENCE],
             "max_best": self._first.max_best,
             "max_length": self._first.operation.max_length,
-            "source_tags": shown_tags(self.run.config.data),
         }

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,9 +11,14 @@ from transformer.data.pictures.patches import MAX_PIXELS, count_pixels
 from transformer.errors import UserError, shorten
 
 BODY, TEXTS, CHARACTERS = 2**20, 64, 5_000  # maximum bytes, texts per request, characters per text
-BEST = "results of each text, best first; by default 1"
+JSON, FORMS = "application/json", ("application/x-www-form-urlencoded", "multipart/form-data")
 
 Text = Annotated[str, Field(max_length=CHARACTERS)]
+Texts = Annotated[list[Text], Field(max_length=TEXTS)]
+# No limit on characters, since translations by the server may be longer.
+Targets = Annotated[list[str], Field(max_length=TEXTS)]
+Picture = Annotated[str, Field(description="a data URL, such as data:image/png;base64,...")]
+Pictures = Annotated[list[Picture], Field(max_length=TEXTS)]
 
 
 class Request(BaseModel):  # the fields that all requests have
@@ -28,14 +33,8 @@ class Tagged(Request):  # requests to models trained on several corpora, selecte
 
 
 class ScoreRequest(Tagged):
-    texts: list[Text] = Field(max_length=TEXTS)
-    # No limit on characters, since translations by the server may be longer.
-    targets: list[str] | None = Field(
-        None, max_length=TEXTS, description="translations of the texts, for a translator"
-    )
-
-
-Picture = Annotated[str, Field(description="a data URL, such as data:image/png;base64,...")]
+    texts: Texts
+    targets: Targets | None = Field(None, description="translations of the texts, for a translator")
 
 
 class AttentionRequest(Tagged):
@@ -44,14 +43,18 @@ class AttentionRequest(Tagged):
     target: str | None = Field(None, description="translation of it; by default the model's own")
 
 
-class WriteRequest(Request):
-    texts: list[Text] = Field(max_length=TEXTS)
-    num_best: int | None = Field(None, description=BEST)
+class BestRequest(Request):  # requests for the best results
+    num_best: int | None = Field(None, description="results of each text, best first; by default 1")
+
+
+class WriteRequest(BestRequest):
+    texts: Texts
 
 
 class TranslateRequest(WriteRequest, Tagged):
-    prefixes: list[Text] | None = Field(
-        None, max_length=TEXTS, description="how the translation of each text begins"
+    prefixes: Texts | None = Field(None, description="how the translation of each text begins")
+    confidence: bool | None = Field(
+        None, description="adds to the best of each: confidence, words (pairs with probability)"
     )
 
 
@@ -60,27 +63,44 @@ class Distribution(Tagged):  # requests for the most probable tokens
     temperature: float | None = Field(None, description="divides the logits; by default 1")
 
 
-class NextTokensRequest(Distribution, ScoreRequest):
-    pass
+class NextTokensRequest(Distribution):
+    texts: Texts | None = None
+    pictures: Pictures | None = None
+    targets: Targets | None = Field(
+        None, description="translations or captions, for models of these"
+    )
 
 
-class AlternativesRequest(Distribution):
-    text: Text
+class Inspected(Tagged):  # requests to look into one answer
+    text: Text | None = None
+    picture: Picture | None = None
+
+
+class AlternativesRequest(Distribution, Inspected):
     target: str = Field(description="translation of the text, whose first tokens are kept")
     position: int = Field(description="index of a token of the target, from 0")
 
 
-class BeamRequest(Tagged):
-    text: Text
+class BeamRequest(Inspected):
     prefix: Text | None = Field(None, description="how the translation begins")
 
 
-class ClassifyRequest(Request):
-    texts: list[Text] | None = Field(
-        None, max_length=TEXTS, description="texts, or questions on pictures"
-    )
-    pictures: list[Picture] | None = Field(None, max_length=TEXTS)
-    num_best: int | None = Field(None, description=BEST)
+class CaptionRequest(BestRequest):
+    pictures: Pictures
+    prefixes: Texts | None = Field(None, description="how the caption of each picture begins")
+
+
+class ClassifyRequest(BestRequest):
+    texts: Texts | None = Field(None, description="texts, or questions on pictures")
+    pictures: Pictures | None = None
+
+
+class LibreTranslateRequest(BaseModel):  # other fields, such as api_key, are ignored
+    q: Texts = Field(description="text, or list of texts")
+    source: str = Field(description="language code, or auto; see /languages")
+    target: str = Field(description="language code")
+    format: Literal["text", "html"] = "text"
+    alternatives: int = Field(0, ge=0, description="maximum number of other translations")
 
 
 class Error(BaseModel):
@@ -90,6 +110,7 @@ class Error(BaseModel):
 # Operation -> (summary with the response fields, request model).
 API: dict[str, tuple[str, type[Request]]] = {
     "translate": ("Translates texts: translations, unread", TranslateRequest),
+    "caption": ("Describes pictures: captions", CaptionRequest),
     "score": ("Scores texts, or translations of texts: scores, unread", ScoreRequest),
     "attention": ("Returns the weights of all heads over a text: frames, ...", AttentionRequest),
     "next_tokens": ("Probabilities of each token of texts: next_tokens", NextTokensRequest),
@@ -100,20 +121,24 @@ API: dict[str, tuple[str, type[Request]]] = {
 }
 
 
-def decode_pictures(urls: list[str], names: list[str]) -> list[bytes]:
-    """Decodes images from data URLs to bytes; checks their total number of pixels."""
-    contents, total = [], 0
-    for url, name in zip(urls, names, strict=True):
-        header, _, content = url.partition(",")
+def decode_pictures(urls: list[str], place: str) -> list[tuple[bytes, str]]:
+    """Returns images from data URLs, with their names; checks their total number of pixels.
+
+    `place` is a format string for the name of an image, given its index.
+    """
+    pictures, total = [], 0
+    for number, url in enumerate(urls):
+        name, (header, _, content) = place.format(number), url.partition(",")
         try:
             if not (header.startswith("data:image/") and header.endswith(";base64")):
                 raise ValueError
-            contents.append(base64.b64decode(content, validate=True))
+            data = base64.b64decode(content, validate=True)
         except ValueError:
             raise UserError(f"{name} is not a data URL: send data:image/png;base64,...") from None
-        if (total := total + count_pixels(contents[-1], name)) > MAX_PIXELS:
+        if (total := total + count_pixels(data, name)) > MAX_PIXELS:
             raise UserError(f"pictures have over {MAX_PIXELS:,} pixels in all: send fewer at once")
-    return contents
+        pictures.append((data, name))
+    return pictures
 
 
 def quote(value: Any) -> str:
@@ -125,7 +150,7 @@ def explain(error: Mapping[str, Any]) -> str:
     """Formats a pydantic error as one line with the field, its value and the fix."""
     if error["type"] == "json_invalid":
         return f"the body is not JSON ({error['ctx']['error']}): send an object"
-    _, *place = error["loc"]
+    place = [part for part in error["loc"] if part != "body"]
     name = "".join(f"[{part}]" if isinstance(part, int) else part for part in place)
     name = shorten(name, 60) or "the body"
     return f"{name}: {error['msg']}, got {quote(error['input'])}; see /openapi.json"

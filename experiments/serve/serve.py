@@ -7,6 +7,7 @@ import base64
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,15 @@ def serve(run: Run, options: Options) -> None:
         raise UserError(
             f'--mode=serve needs the package {error.name}: pip install "transformer-jax[serve]"'
         ) from None
+    origins = [origin.rstrip("/").lower() for origin in _split_names(options.cors)]
+    if wrong := [each for each in origins if each != "*" and "://" not in each]:
+        raise UserError(f"--cors={wrong[0]} is not an origin: give https://example.org, or *")
     folders = [run.folder, *(run_folder(name) for name in _split_names(options.also))]
     run_names = name_runs(folders)
     host, port = options.host or HOST, PORT if options.port is None else options.port
     with server.listen(host, port) as listening:
-        is_local, names = server.is_local(listening), _split_names(options.server_name)
+        place, number = listening.getsockname()[:2]
+        is_local, names = ip_address(place).is_loopback, _split_names(options.server_name)
         hosts = [*LOCAL, host, *names] if is_local or names else ["*"]
         if not is_local:
             logger.warning(
@@ -55,10 +60,9 @@ def serve(run: Run, options: Options) -> None:
             )
         runs = [LoadedRun(run), *map(load, folders[1:])]
         served = list(map(Served, run_names, runs))
-        place, number = listening.getsockname()[:2]
         place = f"[{place}]" if ":" in place else place
         logger.info(f"{', '.join(run_names)}: http://{place}:{number} (Ctrl-C ends it)")
-        server.serve_runs(served, listening, hosts)
+        server.serve_runs(served, listening, hosts, origins)
 
 
 def name_runs(folders: list[Path]) -> list[str]:
@@ -80,12 +84,6 @@ def _split_names(names: str | None) -> list[str]:
 # -- the page
 
 
-def shown_tags(data: ConfigDict) -> list[str]:
-    """Returns the source tags that users can choose from on a page."""
-    tags = tags_of(data)
-    return list(tags) if any(tags) else []
-
-
 def example_of(folder: Path) -> str:
     """Returns the shortest of ten sources or texts of a run's test set, or '' if it has none."""
     if not (path := path_of(folder, "test")).exists():
@@ -95,20 +93,27 @@ def example_of(folder: Path) -> str:
     return min(filter(None, texts), key=len, default="")
 
 
+def describe(name: str, folder: Path, config: ConfigDict, steps: Sequence[int]) -> dict[str, Any]:
+    """Returns the description of a run, without its inputs and operations."""
+    tags = tags_of(config.data)
+    return {
+        "name": name,
+        "task": config.task,
+        "steps": list(steps),
+        "example": example_of(folder),
+        "languages": languages_of(load_config(folder).data),
+        "source_tags": list(tags) if any(tags) else [],
+    }
+
+
 def write_page(export: Export, folder: Path) -> None:
     """Writes `index.html`, an offline page with an embedded translation model, to a folder."""
     config, predictor = export.config, export.predictor
     spec, numbers = browser.make_page_data(predictor, export.params)
-    described = {
-        "name": export.run.resolve().name,
-        "task": config.task,
+    described = describe(export.run.resolve().name, export.run, config, export.steps) | {
         "inputs": ["text"],
-        "steps": list(export.steps),
-        "example": example_of(export.run),
-        "languages": languages_of(load_config(export.run).data),
         "operations": ["translate", "next_tokens", "alternatives", "beam", "attention"],
         "max_best": config.decode.beam_size,
-        "source_tags": shown_tags(config.data),
     }
     encode = predictor.source_tokenizer.encode
     segmenter = Segmenter(config, export.run, encode, spec["maxLength"])

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import ipaddress
+import functools
 import logging
 import queue
 import socket
@@ -15,8 +15,10 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
+from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,14 +26,15 @@ from transformer import signals
 from transformer.errors import UserError, one_line, shorten
 from ..process.process import explain
 from . import model_thread, schema
+from .libretranslate import PATHS, LibreTranslate, find_pairs
 from .model_thread import Programs, Worker
-from .routes import MAX_REQUEST_TOKENS, Served
+from .routes import CONFIDENCE, MAX_REQUEST_TOKENS, Served
 from .serve import render_page
 
 logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 30.0  # maximum seconds to receive and answer a request
-SCHEMES = "http", "https"
+Names = Sequence[str]
 POLLED = ("/api/runs", "/health", "/metrics")  # polled by pages and monitors
 GONE = 499  # status if the client has disconnected, used only in metrics
 MEMORY_FIX = "the length of the texts"  # for clients; the operator can also lower the beam size
@@ -58,10 +61,10 @@ REQUESTS = Counter("transformer_requests", "Requests that were answered.", ["rou
 DURATIONS = Histogram("transformer_request_seconds", "Time of a request.", ["route"])
 
 
-def build(runs: Sequence[Served], worker: Worker, hosts: Sequence[str]) -> FastAPI:
-    """Returns the application, which accepts only requests with these host names."""
+def build(runs: Sequence[Served], worker: Worker, hosts: Names, origins: Names = ()) -> FastAPI:
+    """Returns the application for requests with these host names; see `Access` for `origins`."""
     handlers = {HTTPException: _refused, RequestValidationError: _invalid}
-    handlers |= {UserError: _failed, Exception: _failed}
+    handlers |= {ValidationError: _invalid, UserError: _failed, Exception: _failed}
     app = FastAPI(
         title="transformer-jax",
         version="1",
@@ -71,7 +74,7 @@ def build(runs: Sequence[Served], worker: Worker, hosts: Sequence[str]) -> FastA
         exception_handlers=handlers,
     )
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
-    app.add_middleware(Access)
+    app.add_middleware(Access, origins=origins)
     _add_fixed_routes(app, runs, worker.programs)
     for name, (summary, fields) in schema.API.items():
         app.add_api_route(
@@ -82,6 +85,8 @@ def build(runs: Sequence[Served], worker: Worker, hosts: Sequence[str]) -> FastA
             summary=summary,
             responses={"default": {"model": schema.Error}},
         )
+    if pairs := find_pairs(runs):
+        LibreTranslate(pairs, functools.partial(_compute, worker)).add_routes(app)
     return app
 
 
@@ -115,19 +120,24 @@ def _endpoint(
     """Returns the request handler for an operation."""
 
     async def answer(request: Request, fields: model) -> JSONResponse:  # type: ignore[valid-type]
-        run = _choose(runs, name, fields.run)
-        route, values = run.routes[name], fields.model_dump(exclude_none=True)
-        # In a thread, so that errors are returned at once, even while other requests are running.
-        plan = await asyncio.to_thread(route.plan, values)
-        try:
-            future = worker.submit(route, plan)
-        except queue.Full:
-            message = f"{model_thread.MAX_WAITING} requests wait: try again in a second"
-            raise HTTPException(503, message, {"Retry-After": "1"}) from None
-        results = await _wait(request, asyncio.wrap_future(future))
-        return JSONResponse({"run": run.name, **plan.answer(results)})
+        run, values = _choose(runs, name, fields.run), fields.model_dump(exclude_none=True)
+        route = CONFIDENCE if values.pop(CONFIDENCE, False) else name
+        return JSONResponse(await _compute(worker, request, run, route, values))
 
     return answer
+
+
+async def _compute(worker: Worker, request: Request, run: Served, name: str, fields: dict) -> dict:
+    """Returns the response of an operation of a run."""
+    # In a thread, so that errors are returned at once, even while other requests are running.
+    plan = await asyncio.to_thread(run.routes[name].plan, fields)
+    try:
+        future = worker.submit(run.routes[name], plan)
+    except queue.Full:
+        message = f"{model_thread.MAX_WAITING} requests wait: try again in a second"
+        raise HTTPException(503, message, {"Retry-After": "1"}) from None
+    results = await _wait(request, asyncio.wrap_future(future))
+    return {"run": run.name, **plan.answer(results)}
 
 
 def _choose(runs: Sequence[Served], operation: str, name: str | None) -> Served:
@@ -173,7 +183,7 @@ async def _refused(request: Request, error: HTTPException) -> Response:
     return _error(message, error.status_code, error.headers)
 
 
-async def _invalid(request: Request, error: RequestValidationError) -> Response:
+async def _invalid(request: Request, error: RequestValidationError | ValidationError) -> Response:
     return _error(schema.explain(error.errors()[0]), 400)
 
 
@@ -192,11 +202,12 @@ class Access:
     The server has no accounts. To prevent other websites from using it through a browser, `Host`
     must be one of the server's names (against DNS rebinding; Starlette's middleware checks it).
     POST requests, which cost compute time, must be JSON and must not come from another origin.
-    Responses have no CORS headers.
+    LibreTranslate's routes also accept forms, and websites of `origins` ('*': all) by CORS.
     """
 
-    def __init__(self, app: ASGIApp):
-        self._app = app
+    def __init__(self, app: ASGIApp, origins: Names):
+        self._app, self._origins = app, origins
+        self._shared = CORSMiddleware(app, origins, ("GET", "POST"), ("*",)) if origins else app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, status, size = time.perf_counter(), 500, 0
@@ -215,15 +226,15 @@ class Access:
             status = message.get("status", status)
             await send(message)
 
-        refusal = _refuse(scope["method"], Headers(scope=scope))
-        app = JSONResponse({"error": refusal[1]}, refusal[0]) if refusal else self._app
+        app = self._shared if scope["path"].startswith(PATHS) else self._app
+        app = _refuse(scope, self._origins) or app
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await app(scope, receive_body, send_on)
         except TimeoutError:
             fix = "send fewer or shorter texts, or smaller pictures, at once, or wait"
-            late = {"error": f"no answer in {ANSWER_SECONDS:g} seconds: {fix}"}
-            await JSONResponse(late, 504)(scope, receive, send_on)
+            late = _error(f"no answer in {ANSWER_SECONDS:g} seconds: {fix}", 504)
+            await late(scope, receive, send_on)
         finally:
             seconds = time.perf_counter() - start
             route = getattr(scope.get("route"), "path", "other")
@@ -234,17 +245,19 @@ class Access:
                 logger.info(f"{request} {status} {1000 * seconds:.0f} ms")
 
 
-def _refuse(method: str, headers: Headers) -> tuple[int, str] | None:
-    """Returns the status and the reason if a POST request is rejected, or None if it is valid."""
-    if method != "POST":
+def _refuse(scope: Scope, origins: Names) -> Response | None:
+    """Returns the response if a POST request is rejected, or None if it is valid."""
+    if scope["method"] != "POST":
         return None
-    host, origin = headers.get("host", ""), headers.get("origin")
-    if origin is not None and origin.lower() not in (f"{s}://{host.lower()}" for s in SCHEMES):
+    headers, has_forms = Headers(scope=scope), scope["path"].startswith(PATHS)
+    host, origin = headers.get("host", "").lower(), headers.get("origin")
+    sites = f"http://{host}", f"https://{host}", *(origins if has_forms else ())
+    if origin is not None and "*" not in sites and origin.lower() not in sites:
         rule = "only this server's own page and programs can post"
-        return 403, f"Origin {schema.quote(origin)} is another site: {rule}"
+        return _error(f"Origin {schema.quote(origin)} is another site: {rule}", 403)
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        return 415, f"Content-Type {schema.quote(kind)} is not JSON: send application/json"
+    if kind != schema.JSON and not (has_forms and kind in ("", *schema.FORMS)):
+        return _error(f"Content-Type {schema.quote(kind)} is not JSON: send application/json", 415)
     return None
 
 
@@ -268,11 +281,6 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def is_local(listening: socket.socket) -> bool:
-    """Returns whether a socket is reachable only from this machine."""
-    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
-
-
 class _Stop(signals.StopSignals):
     answer = "finishing the running requests, then ending; repeat it to end at once"
 
@@ -285,23 +293,23 @@ class _Stop(signals.StopSignals):
         self._server.should_exit = True
 
 
-def serve_runs(runs: Sequence[Served], listening: socket.socket, hosts: Sequence[str]) -> None:
-    """Serves runs until the process receives a signal, then finishes the current requests."""
+def serve_runs(runs: Sequence[Served], listening: socket.socket, *access: Names) -> None:
+    """Serves runs until a signal, then finishes the requests; see `build` for `access`."""
     # Responses report truncated tokens. The library would log them with the texts.
     logging.getLogger("transformer.inference").setLevel(logging.ERROR)
-    server, worker = make_server(runs, hosts)
+    server, worker = make_server(runs, *access)
     signals.call_aside(worker.run)
     with _Stop(server):
         asyncio.run(server.serve([listening]))
     worker.close()
 
 
-def make_server(runs: Sequence[Served], hosts: Sequence[str]) -> tuple[uvicorn.Server, Worker]:
-    """Returns a server for runs, and its worker; `worker.run` must be called in a thread."""
+def make_server(runs: Sequence[Served], *access: Names) -> tuple[uvicorn.Server, Worker]:
+    """Returns a server and its worker; `worker.run` must be called in a thread; see `build`."""
     worker = Worker(Programs(runs))
     server = uvicorn.Server(
         uvicorn.Config(
-            build(runs, worker, hosts),
+            build(runs, worker, *access),
             http="h11",
             loop="asyncio",  # uvloop would handle the signals
             ws="none",

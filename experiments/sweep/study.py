@@ -27,7 +27,7 @@ from transformer.errors import UserError
 from transformer.files import read_json, write_json
 from transformer.metrics.registry import find
 from . import trial_configs
-from .trial_configs import PlannedTrial, plan_trial
+from .trial_configs import PlannedTrial, plan_trial, trial_folder
 
 LEASE, BEAT = 30.0, 5.0  # duration of a lease, and time between renewals, in seconds
 PATIENCE = 60.0  # seconds to wait for an unavailable database
@@ -95,16 +95,29 @@ class Study:
             pruner=PRUNER,
             load_if_exists=True,
         )
-        self._check_same()
+        spaces = {f"space() {key}": choice for key, choice in self.space.items()}
+        ours = trial_configs.fixed_keys(self.config) | json.loads(json.dumps(spaces))
+        theirs = self._study.user_attrs.get("config")
+        if theirs is None:
+            self._study.set_user_attr("config", ours)
+        elif differing := trial_configs.list_differences(theirs, ours):
+            raise UserError(
+                f"{self.folder} holds a sweep of another config: {differing}. Use another "
+                "--workdir, or the config of that one"
+            )
         frozen = self._study.get_trials(deepcopy=False)
-        listed = {each.user_attrs["trial"] for each in frozen}
         if trials is not None:
             numbers = {each.user_attrs["settings"]: each.user_attrs["trial"] for each in frozen}
-            self.trials = trial_configs.number_trials(trials, numbers)
-            for number, trial in self.trials.items():
-                if number not in listed:
+            self.trials = {}
+            for trial in trials:  # new trials get the next free numbers
+                new = max((*numbers.values(), *self.trials), default=-1) + 1
+                number = numbers.get(trial.settings, new)
+                place = trial_folder(self.folder, number)
+                self.trials[number] = trial._replace(number=number, folder=place)
+                if trial.settings not in numbers:
                     self._enqueue(trial=number, settings=trial.settings)
         else:
+            listed = {each.user_attrs["trial"] for each in frozen}
             for number in sorted(set(range(self.config.sweep.trials)) - listed):
                 self._enqueue(trial=number)
         for each in self._newest().values() if self.config.sweep.retry_failed else ():
@@ -291,19 +304,6 @@ class Study:
 
     def _enqueue(self, params: dict[str, Any] | None = None, **attributes: Any) -> None:
         self._study.enqueue_trial(dict(params or {}), {**attributes, "lease": FREE_LEASE})
-
-    def _check_same(self) -> None:
-        """Raises UserError if the study was started with a different config or search space."""
-        spaces = {f"space() {key}": choice for key, choice in self.space.items()}
-        ours = trial_configs.fixed_keys(self.config) | json.loads(json.dumps(spaces))
-        theirs = self._study.user_attrs.get("config")
-        if theirs is None:
-            self._study.set_user_attr("config", ours)
-        elif differing := trial_configs.list_differences(theirs, ours):
-            raise UserError(
-                f"{self.folder} holds a sweep of another config: {differing}. Use another "
-                "--workdir, or the config of that one"
-            )
 
 
 def identity(folder: Path, name: str) -> str:

@@ -21,7 +21,8 @@ from transformer.config.keys import having, signing
 from transformer.errors import UserError
 from transformer.files import read_json, write_json
 from transformer.runs.run import Run
-from transformer.runs.workdir import COMMAND, ESSENTIAL, parse_config
+from transformer.runs.upgrades import numbered, upgrade
+from transformer.runs.workdir import COMMAND, SAVED, parse_config
 from transformer.training.start import check_source
 from ..process import recipe
 from ..process.config import Experiment
@@ -148,22 +149,6 @@ def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     return "; ".join(f"{k} was {theirs.get(k)!r} and is {ours.get(k)!r}" for k in keys)
 
 
-def number_trials(
-    trials: Sequence[PlannedTrial], known: Mapping[str, int]
-) -> dict[int, PlannedTrial]:
-    """Returns the trials, keyed by number in the study; new trials get the next free numbers.
-
-    `known` maps the `settings` of the study's trials to their numbers.
-    """
-    numbered: dict[int, PlannedTrial] = {}
-    for trial in trials:
-        new = max((*known.values(), *numbered), default=-1) + 1
-        number = known.get(trial.settings, new)
-        folder = trial_folder(trial.folder.parents[1], number)
-        numbered[number] = trial._replace(number=number, folder=folder)
-    return numbered
-
-
 def check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
     """Raises UserError for unknown keys, invalid choices, or choices with incomparable scores."""
     draft = copy.deepcopy(config)
@@ -213,7 +198,8 @@ def save_sweep(
     """
     content: dict[str, Any] = {"command": command_of(folder)}
     if trials is not None and not config.sweep.storage:
-        content |= {"config": config.to_dict(), "trials": [dict(values) for values in trials]}
+        saved = numbered(config.to_dict())
+        content |= {"config": saved, "trials": [dict(values) for values in trials]}
     variants.save(folder, content)
     write_json(folder / COMMAND, content)
 
@@ -224,10 +210,11 @@ def load_sweep(folder: Path) -> Experiment | None:
     if not path.exists():
         return None
     variants.check(folder)
-    content = read_json(path, {"command": str, "config?": ESSENTIAL, "trials?": [dict]}, fix)
+    content = read_json(path, {"command": str, "config?": SAVED, "trials?": [dict]}, fix)
     if "config" not in content:
         return None
-    config, trials = parse_config(content["config"], path, fix), content.get("trials", [])
+    saved = upgrade(content["config"], folder)
+    config, trials = parse_config(saved, path, fix), content.get("trials", [])
     places = [str(values[key]) for values in trials for key in having("written") if key in values]
     if config.sweep.storage:  # `save_sweep` never writes one
         places.append(config.sweep.storage)

@@ -221,7 +221,7 @@ class Worker:
 
     def _score(self, trial: PlannedTrial, attempt: Attempt, task: Any) -> None:
         run = Run(trial.folder, trial.config)
-        results = run.scores or scoring.score(task, run)
+        results = run.scores or scoring.score(task, run, run.folder, {})
         metric = trial.config.train.best_metric
         value = results["validation"][metric]
         if not math.isfinite(value):

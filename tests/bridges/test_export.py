@@ -17,17 +17,12 @@ import sentencepiece
 import transformer
 from configs import base
 from places import ROOT
-from tiny_run import command, refused, shared_run
+from tiny_run import command, refused
 from transformer.bridges import browser, ctranslate2, layers, marian, onnx
 from transformer.bridges.formats import Export, _write_card
 from transformer.data.characters import canonicalize
 
 TEXTS = ["a b c", "d e", "f"]
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory)
 
 
 def export(folder, *flags):

@@ -11,7 +11,7 @@ import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 import transformer
-from tiny_run import command, refused, shared_run, without_pictures
+from tiny_run import command, refused, without_pictures
 from transformer.bridges import marian_import
 from transformer.data.tokenizer import SPECIAL
 from transformer.runs import weights
@@ -20,9 +20,9 @@ TEXTS = ["a b c", "d e", "f"]
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory):
+def given(tiny, tmp_path_factory):
     """The shared run, and its folder as a Marian model."""
-    run = transformer.load(shared_run(tmp_path_factory).workdir)
+    run = transformer.load(tiny.workdir)
     return run, run.export("marian", tmp_path_factory.mktemp("import") / "marian")
 
 

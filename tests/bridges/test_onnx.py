@@ -8,7 +8,6 @@ from apart import LENGTHS, STEPS, batch_of, card_prints, our_logits, refusal, ru
 
 import transformer
 from tiny_models import tiny_config, tiny_model
-from tiny_run import shared_run
 from transformer.bridges.layers import EXPRESSIBLE, check_expressible
 from transformer.bridges.onnx import POSITIONS, make_graphs
 from transformer.data.tokenizer import BOS_ID
@@ -108,8 +107,8 @@ def test_what_cannot_be_computed_is_named(name):
 
 
 @pytest.mark.full
-def test_the_lines_of_the_model_card_translate_as_the_run_does(tmp_path_factory, tmp_path, sites):
+def test_the_lines_of_the_model_card_translate_as_the_run_does(tiny, tmp_path, sites):
     texts = ["a b c", "d e", "f"]
-    run = transformer.load(shared_run(tmp_path_factory).workdir, {"decode.beam_size": 1})
+    run = transformer.load(tiny.workdir, {"decode.beam_size": 1})
     folder = run.export("onnx", tmp_path / "given")
     assert card_prints(folder, texts, *sites) == run.translate(texts)

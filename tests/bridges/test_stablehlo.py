@@ -10,7 +10,6 @@ from apart import LENGTHS, STEPS, batch_of, card_prints, our_logits, run_apart, 
 
 import transformer
 from tiny_models import tiny_config, tiny_model
-from tiny_run import shared_run
 from transformer.bridges import stablehlo
 from transformer.bridges.stablehlo import export_programs
 from transformer.data.tokenizer import BOS_ID
@@ -66,11 +65,13 @@ def model_of(changes):
     return model, model.init(jax.random.key(0), one, one, one > 0, one > 0)
 
 
-def check_translations(root, names):
-    """Translates greedily with models in another process, and compares tokens and logits."""
+@pytest.mark.parametrize(
+    "names", [pytest.param(FEW, marks=pytest.mark.full), pytest.param(ALL, marks=pytest.mark.slow)]
+)
+def test_models_translate_elsewhere_as_here(names, tmp_path):
     for name in names:
         model, variables = model_of(ALL[name])
-        folder = root / name
+        folder = tmp_path / name
         folder.mkdir()
         weights = {key: np.asarray(x) for key, x in named_leaves(variables["params"]).items()}
         np.savez(folder / "weights.npz", **weights)
@@ -79,10 +80,10 @@ def check_translations(root, names):
         begin = np.full(len(LENGTHS), BOS_ID, np.int32)
         source = batch_of(model.config.source_vocab_size)
         np.savez(folder / "batch.npz", source=source, begin=begin, steps=STEPS)
-    run_apart(GREEDY, root, site("flatbuffers"), cwd=root)
+    run_apart(GREEDY, tmp_path, site("flatbuffers"), cwd=tmp_path)
     for name in names:
         model, variables = model_of({**ALL[name], "dtype": "float32"})
-        with np.load(root / name / "found.npz") as theirs:
+        with np.load(tmp_path / name / "found.npz") as theirs:
             tokens, logits = theirs["tokens"], theirs["logits"]
         source = batch_of(model.config.source_vocab_size)
         ours = our_logits(model, variables, source, tokens[:, :-1])
@@ -91,19 +92,9 @@ def check_translations(root, names):
 
 
 @pytest.mark.full
-def test_models_translate_elsewhere_as_here(tmp_path):
-    check_translations(tmp_path, FEW)
-
-
-@pytest.mark.slow
-def test_all_models_translate_elsewhere_as_here(tmp_path):
-    check_translations(tmp_path, ALL)
-
-
-@pytest.mark.full
-def test_the_lines_of_the_model_card_translate_as_the_run_does(tmp_path_factory, tmp_path):
+def test_the_lines_of_the_model_card_translate_as_the_run_does(tiny, tmp_path):
     texts = ["a b c", "d e", "f"]
-    run = transformer.load(shared_run(tmp_path_factory).workdir, {"decode.beam_size": 1})
+    run = transformer.load(tiny.workdir, {"decode.beam_size": 1})
     folder = run.export("stablehlo", tmp_path / "given")
     assert card_prints(folder, texts, site("flatbuffers")) == run.translate(texts)
 

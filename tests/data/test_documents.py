@@ -5,24 +5,18 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from ml_collections import ConfigDict
 
-from configs import base
+from source_settings import settings
 from transformer.data.documents import open_documents
 from transformer.errors import UserError
 
 TEXT = "first line\nsecond\n\n  \nthird para\nof two lines\n\nlast\n"
 
 
-def settings(folder: Path | None = None, **changes) -> ConfigDict:
-    values = {**base.get_config().data, "source": "files", "train_source": "text"}
-    return ConfigDict({**values, "path": str(folder or ""), **changes})
-
-
 def documents(folder: Path, text: str = TEXT, **changes) -> dict[str, list[str]]:
     with gzip.open(folder / "text.gz", "wt", encoding="utf-8") as file:
         file.write(text)
-    found = open_documents(settings(folder, **changes))
+    found = open_documents(settings(path=str(folder), train_source="text", **changes))
     once, again = ({split: list(texts) for split, texts in found.items()} for _ in range(2))
     assert once == again
     return once
@@ -66,7 +60,9 @@ def test_held_out_text_is_the_end_of_the_training_text(tmp_path):
 def test_the_training_text_is_not_held_in_memory(tmp_path):
     line = "x" * 999
     (tmp_path / "text").write_text(f"{line}\n" * 5000)
-    keys = settings(tmp_path, validation_fraction=0.1, test_fraction=0.02)
+    keys = settings(
+        path=str(tmp_path), train_source="text", validation_fraction=0.1, test_fraction=0.02
+    )
     open_documents(keys)  # what is imported on first use is not measured
     tracemalloc.start()
     found = open_documents(keys)

@@ -7,9 +7,10 @@ from pathlib import Path
 import jax
 import pytest
 
+import source_settings
 from configs import base
 from runs import identical, toy_config
-from tiny_run import command, refused, shared_run, translators_once, unsealed, without_pictures
+from tiny_run import command, content, refused, translators_once, unsealed, without_pictures
 from transformer import tasks
 from transformer.data import held_out
 from transformer.data.pairs import Labelled, Pair
@@ -20,11 +21,6 @@ from transformer.errors import UserError
 def once():
     with translators_once():
         yield
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory)
 
 
 SOURCES = {
@@ -91,13 +87,8 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path, text, says):
     held_out.save(tmp_path, {"test": [Pair("a", "b")]})
     assert held_out.read_pairs(tmp_path, "test") == [Pair("a", "b")]  # a control
     (tmp_path / "held_out" / "test.jsonl").write_bytes(text)
-    with pytest.raises(UserError) as refusal:
+    with source_settings.refused("test.jsonl", says, "restore the original"):
         held_out.read_pairs(tmp_path, "test")
-    line = str(refusal.value)
-    assert "test.jsonl" in line
-    assert says in line
-    assert "restore the original" in line
-    assert "\n" not in line
 
 
 def test_a_label_that_the_classifier_lacks_is_named(tmp_path):
@@ -131,36 +122,26 @@ def test_a_task_of_a_folder_scores_as_the_one_that_trained_and_opens_no_source(n
         assert identical(*batches)
 
 
-def test_a_folder_without_held_out_text_is_told_so_in_one_line(tiny, tmp_path):
-    folder = tiny.copy(tmp_path / "copy")
-    shutil.rmtree(folder / "held_out")
+def test_a_folder_without_held_out_text_is_told_so_in_one_line(copy):
+    shutil.rmtree(copy / "held_out")
     says = ("held_out", ".jsonl is missing", "restore the original")
-    refused("--mode=evaluate", f"--workdir={folder}", says=says)
+    refused("--mode=evaluate", f"--workdir={copy}", says=says)
 
 
 # -- other settings
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
 @pytest.mark.full
-def test_an_evaluation_with_other_settings_leaves_the_run_s_own_as_they_are(tiny, tmp_path):
-    folder = tiny.copy(tmp_path / "copy")
-    before = content(folder)
+def test_an_evaluation_with_other_settings_leaves_the_run_s_own_as_they_are(copy):
+    before = content(copy)
     ended = command(
         "--mode=evaluate",
-        f"--workdir={folder}",
+        f"--workdir={copy}",
         "--config.decode.beam_size=1",
         "--config.evaluate.bootstrap=0",
     )
     assert ended.code == 0, ended.err
-    after = content(folder)
+    after = content(copy)
     assert before.items() <= after.items()
     place = "evaluations/beam_size=1,bootstrap=0"
     texts = [name for name in before if name.startswith("translations/")]
@@ -168,8 +149,7 @@ def test_an_evaluation_with_other_settings_leaves_the_run_s_own_as_they_are(tiny
         f"{place}/{name}" for name in (*texts, "results.json", "scores.npz")
     }
     assert (
-        f"wrote {folder / place / 'results.json'}; the results of {folder} are unchanged"
-        in ended.out
+        f"wrote {copy / place / 'results.json'}; the results of {copy} are unchanged" in ended.out
     )
     results = json.loads(after[f"{place}/results.json"])
     assert results["settings"] == {"decode.beam_size": 1, "evaluate.bootstrap": 0}
@@ -181,15 +161,14 @@ def test_an_evaluation_with_other_settings_leaves_the_run_s_own_as_they_are(tiny
 
 
 @pytest.mark.full
-def test_an_evaluation_with_the_run_s_settings_writes_the_same_numbers_in_place(tiny, tmp_path):
-    folder = tiny.copy(tmp_path / "copy")
-    before = unsealed(folder / "results.json")
-    (folder / "results.json").unlink()
+def test_an_evaluation_with_the_run_s_settings_writes_the_same_numbers_in_place(copy):
+    before = unsealed(copy / "results.json")
+    (copy / "results.json").unlink()
     beam = f"--config.decode.beam_size={base.get_config().decode.beam_size}"
     with without_pictures():
-        assert command("--mode=evaluate", f"--workdir={folder}", beam).code == 0
-    after = unsealed(folder / "results.json")
+        assert command("--mode=evaluate", f"--workdir={copy}", beam).code == 0
+    after = unsealed(copy / "results.json")
     for split in ("validation", "test"):
         before[split].pop("seconds"), after[split].pop("seconds")
     assert after == before
-    assert not (folder / "evaluations").exists()
+    assert not (copy / "evaluations").exists()

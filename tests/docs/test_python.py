@@ -11,7 +11,7 @@ import pytest
 import tiny_run
 from experiments.process.config import read_experiment
 from places import ROOT
-from task_runs import SHORT, train_runs
+from task_runs import SHORT
 from tiny_run import without_pictures
 from transformer.model.layers import ACTIVATIONS
 from transformer.model.positions.registry import REGISTRY
@@ -37,12 +37,7 @@ def blocks(page: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    return train_runs(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def place(folders, tmp_path_factory):
+def place(loaded, tmp_path_factory):
     """A folder with the runs that the pages name, and a config of a tiny run."""
     place = tmp_path_factory.mktemp("place")
     (place / "runs").mkdir()
@@ -53,7 +48,7 @@ def place(folders, tmp_path_factory):
     (place / "configs" / "quickstart.py").write_text(config)
     for task, names in RUNS.items():
         for name in names:
-            (place / "runs" / name).symlink_to(folders[task])
+            (place / "runs" / name).symlink_to(loaded[task].folder)
     return place
 
 

@@ -11,9 +11,7 @@ from log_lines import heard
 from transformer.data.pairs import Pair
 from transformer.data.parallel import training_pairs
 from transformer.data.parallel.training_pairs import pair_hash
-from transformer.errors import UserError
 from transformer.inference.hypotheses import BLANK
-from transformer.runs import workdir
 from transformer.tasks import translation
 from transformer.tasks.translation import TranslationTask
 
@@ -68,10 +66,3 @@ def test_translations_during_training_end_at_one_and_a_half_references_and_five_
     for final in (False, True):
         task._translate({}, pairs, final)
     assert found == [[11, 6], None]
-
-
-def test_a_trial_is_named_by_its_number_in_any_form(tmp_path):
-    (tmp_path / "trials/007").mkdir(parents=True)
-    assert workdir.run_folder(tmp_path / "trials" / "07") == tmp_path / "trials/007"
-    with pytest.raises(UserError, match="no run"):
-        workdir.load_config(workdir.run_folder(tmp_path / "trials/8"))

@@ -1,9 +1,8 @@
 """Parameters go over by name, rows of tables by piece, and what does not fit is named."""
 
 import numpy as np
-import pytest
 
-from transformer.errors import UserError
+from source_settings import refused
 from transformer.training.start import carry
 
 # Three pieces here, four there; two are in both, and stand elsewhere.
@@ -27,13 +26,6 @@ def carried(pattern=".*", fresh=None, source=None):
     fresh = params(0.0) if fresh is None else fresh
     source = params(100.0, len(THERE)) if source is None else source
     return carry(fresh, source, {"embedding/table": HERE}, {"embedding/table": THERE}, pattern)
-
-
-def refused(says, **arguments):
-    with pytest.raises(UserError) as error:
-        carried(**arguments)
-    assert "\n" not in str(error.value)
-    assert all(part in str(error.value) for part in says), error.value
 
 
 def test_rows_follow_their_pieces_and_new_pieces_keep_the_rows_of_the_seed():
@@ -65,16 +57,19 @@ def test_a_table_of_the_same_tokens_goes_over_as_a_whole():
 def test_another_width_is_refused_with_the_parameter_and_both_shapes():
     wide = params() | {"layers_0/kernel": np.zeros((5, 3))}
     says = ("layers_0/kernel is (5, 3) here and (5, 2) in that", "init_pattern='^(?!layers_0/)'")
-    refused(says, fresh=wide)
+    with refused(*says):
+        carried(fresh=wide)
     assert carried("^(?!layers_0/kernel$)", fresh=wide)[1]["new"] == ["layers_0/kernel"]
     wide = params() | {"embedding/table": np.zeros((3, 9))}
-    refused(("embedding/table is (3, 9) here and (4, 2)",), fresh=wide)
+    with refused("embedding/table is (3, 9) here and (4, 2)"):
+        carried(fresh=wide)
 
 
 def test_layers_of_one_model_alone_are_refused_with_a_pattern_that_leaves_them_out():
     deep = params(**{"layers_1/kernel": np.ones(3), "layers_1/bias": np.ones(2)})
     says = ("layers_1/kernel is (3,) here and absent in that run (1 more differ)",
             "init_pattern='^(?!layers_1/)'")  # fmt: skip
-    refused(says, fresh=deep)
+    with refused(*says):
+        carried(fresh=deep)
     found, _ = carried("^(?!layers_1/)", fresh=deep)
     np.testing.assert_array_equal(found["layers_1/bias"], np.ones(2))

@@ -8,7 +8,7 @@ from experiments.command import command as commands
 from experiments.evaluate.run import train
 from experiments.results import run_tables as tables
 from experiments.sweep.trial_configs import plan_trial
-from tiny_run import command, refused, shared_run
+from tiny_run import command, refused
 from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.runs import workdir
@@ -16,11 +16,6 @@ from transformer.runs.run import Run, first_scores, known_results
 from transformer.tasks.translation import TranslationTask
 
 TABLE = "target_embedding/table"
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory)
 
 
 def test_the_command_refuses_before_any_text_is_read(tiny, tmp_path):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from reference import float64
 from tiny_models import tiny_config
 from transformer.model.classifier import (
     POOLINGS,
@@ -54,10 +55,6 @@ def variables():
     shared = {"params": {**made["attention"]["params"]}}
     del shared["params"]["attention_pooling"]
     return {**made, "mean": shared, "first": shared}
-
-
-def float64(tree):
-    return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
 
 
 @pytest.mark.parametrize("name", MODELS)

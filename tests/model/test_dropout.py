@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import reference
-from tiny_models import tiny_inputs, tiny_model
+from tiny_models import random, tiny_inputs, tiny_model
 from transformer.model.layers import (
     NO_DROPOUT,
     Dropout,
@@ -22,10 +22,6 @@ pytestmark = pytest.mark.device
 B, L, D = 3, 7, 22
 LARGE = (101, 997)  # elements for statistics: about 1e5
 EACH_RATE = list(DropoutRates._fields)
-
-
-def random(*shape, seed=0):
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 def drop(x, rate, seed=0):

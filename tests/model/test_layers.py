@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tiny_models import tiny_config, tiny_inputs
+from tiny_models import random, tiny_config, tiny_inputs
 from transformer.model.layers import (
     normalize,
 )
@@ -14,10 +14,6 @@ from transformer.model.transformer import Transformer
 pytestmark = pytest.mark.device
 
 B, L, D = 3, 7, 22
-
-
-def random(*shape, seed=0):
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 @pytest.mark.full

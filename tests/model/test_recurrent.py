@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_stepwise import full_pass, search
-from test_transformer import gradients_by_token
+from test_transformer import gradients_by_token, name_of
 
 import reference_recurrent as reference
 from reference import float64
@@ -86,10 +86,6 @@ CASES = [
     {"cell": "rnn", "recurrent_attention": "none", "num_encoder_layers": 1},
     {"cell": "gru", "num_encoder_layers": 0, "num_decoder_layers": 3},
 ]
-
-
-def name_of(case):
-    return "-".join(map(str, case.values()))
 
 
 def by_loops(params, inputs, config):

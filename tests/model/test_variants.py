@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_stepwise import full_pass, search
+from test_transformer import by_loops
 
 import reference
 from tiny_models import tiny_config, tiny_inputs, tiny_model
@@ -14,15 +15,7 @@ from transformer.model.positions.relative import alibi_slopes, distance_buckets
 from transformer.model.transformer import Transformer
 from variants import EACH_VALUE, MODELS, VARIANTS, full_but
 
-B = 3
 ALONE = {"num_encoder_layers": 0, "positions": "relative_shaw", "num_kv_heads": 1}
-
-
-def by_loops(config, inputs, params=None):
-    p = reference.float64(reference.parameters(config) if params is None else params)
-    return np.array(
-        [reference.transformer(p, *(np.asarray(a[b]) for a in inputs), config)[0] for b in range(B)]
-    )
 
 
 @pytest.mark.parametrize("name", [*full_but(VARIANTS, MODELS), "decoder alone"])
@@ -30,7 +23,7 @@ def test_the_model_equals_the_papers_equations_in_float64(name):
     model, variables = tiny_model(**MODELS.get(name, ALONE))
     inputs = tiny_inputs()
     logits = jax.jit(model.apply)(variables, *inputs)
-    expected = by_loops(model.config, inputs)
+    expected = by_loops(variables["params"], inputs, model.config)
     assert np.abs(expected).max() > 1.0  # so that an error of 1e-5 is a small one
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
 
@@ -42,10 +35,10 @@ def test_the_model_equals_the_papers_equations_in_float64(name):
 )
 def test_the_comparison_sees_a_model_without_the_variant(name, without):
     changes, inputs = VARIANTS[name][0], tiny_inputs()
+    configs = tiny_config(**changes), tiny_config(**{**changes, **without})
     # Parameters that both models have are equal in both.
-    logits = by_loops(tiny_config(**changes), inputs)
-    difference = logits - by_loops(tiny_config(**{**changes, **without}), inputs)
-    assert (np.abs(difference).max(axis=(1, 2)) > 1e-3).all()
+    one, other = (by_loops(reference.parameters(own), inputs, own) for own in configs)
+    assert (np.abs(one - other).max(axis=(1, 2)) > 1e-3).all()
 
 
 # test_stepwise.py holds the encodings alone.

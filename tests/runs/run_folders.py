@@ -1,11 +1,6 @@
-"""The files, steps and translations of a run's folder, and a way to damage it."""
+"""The steps and translations of a run's folder, and a way to damage it."""
 
 from tiny_run import command
-
-
-def content(folder):
-    """All files below a folder and their bytes."""
-    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def steps(folder):

@@ -4,10 +4,10 @@ import json
 import shutil
 
 import pytest
-from run_folders import content, corrupt_file, translate
+from run_folders import corrupt_file, translate
 
 from runs import lines, without_search
-from tiny_run import command, forget_weights, refused, unsealed, without_pictures
+from tiny_run import command, content, forget_weights, refused, unsealed, without_pictures
 from transformer.runs.run import Run
 
 

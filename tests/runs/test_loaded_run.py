@@ -10,21 +10,15 @@ import transformer
 from experiments.command import command as commands
 from experiments.process.config import read_experiment
 from places import ROOT
-from task_runs import SHORT, train_runs
+from source_settings import refused
+from task_runs import SHORT
 from transformer.config import assign
 from transformer.errors import UserError
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A run of each task."""
-    folders = train_runs(tmp_path_factory)
-    return {task: transformer.load(folder) for task, folder in folders.items()}
-
-
-@pytest.fixture(scope="module")
-def translator(runs):
-    return runs["translation"]
+@pytest.fixture
+def translator(loaded):
+    return loaded["translation"]
 
 
 def test_a_text_comes_back_with_its_lines(translator):
@@ -46,8 +40,8 @@ def test_settings_replace_those_of_the_run(translator):
     assert translator.trained.predictor.decode.beam_size == 4  # the control
 
 
-def test_attention_has_every_head_with_the_names_of_its_rows_and_columns(runs):
-    seen = runs["translation"].attention("a b c", "c d")
+def test_attention_has_every_head_with_the_names_of_its_rows_and_columns(loaded):
+    seen = loaded["translation"].attention("a b c", "c d")
     shapes = {kind: weights.shape for kind, weights in seen.weights.items()}
     assert shapes == {
         "encoder_self": (1, 2, 4, 4),
@@ -59,20 +53,20 @@ def test_attention_has_every_head_with_the_names_of_its_rows_and_columns(runs):
     assert [list(side) for side in seen.names("encoder_self")] == [read, read]
     for weights in seen.weights.values():
         np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
-    [own] = runs["translation"].translate(["a b c"])
-    same = runs["translation"].attention("a b c", own)
+    [own] = loaded["translation"].translate(["a b c"])
+    same = loaded["translation"].attention("a b c", own)
     np.testing.assert_array_equal(
-        runs["translation"].attention("a b c").weights["cross"], same.weights["cross"]
+        loaded["translation"].attention("a b c").weights["cross"], same.weights["cross"]
     )
-    assert list(runs["language_model"].attention("one red").weights) == ["decoder_self"]
-    assert list(runs["classification"].attention("the plot").weights) == ["encoder_self"]
+    assert list(loaded["language_model"].attention("one red").weights) == ["decoder_self"]
+    assert list(loaded["classification"].attention("the plot").weights) == ["encoder_self"]
 
 
-def test_embeddings_are_tables_with_a_token_for_each_row(runs):
-    for run in runs.values():
+def test_embeddings_are_tables_with_a_token_for_each_row(loaded):
+    for run in loaded.values():
         for tokens, vectors in run.embeddings.values():
             assert vectors.shape == (len(tokens), 16)
-    tokens = runs["translation"].embeddings
+    tokens = loaded["translation"].embeddings
     assert "▁a" in next(iter(tokens.values())).tokens
 
 
@@ -87,13 +81,11 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("call", MISTAKES)
-def test_a_mistake_is_answered_by_one_line(runs, call):
+def test_a_mistake_is_answered_by_one_line(loaded, call):
     task, _, method = call.partition(".")
     texts, says = MISTAKES[call]
-    with pytest.raises(UserError) as caught:
-        getattr(runs[task], method)(texts)
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+    with refused(says):
+        getattr(loaded[task], method)(texts)
 
 
 def test_a_blank_text_is_refused(translator):
@@ -103,29 +95,29 @@ def test_a_blank_text_is_refused(translator):
     assert translator.evaluate(["a", "b"], ["a", "b"])["sentences"] == 2  # the control
 
 
-def test_further_arguments_are_checked(runs):
+def test_further_arguments_are_checked(loaded):
     with pytest.raises(UserError, match="2 sources and 1 targets"):
-        runs["translation"].score(["a", "b"], ["a"])
+        loaded["translation"].score(["a", "b"], ["a"])
     with pytest.raises(UserError, match="no targets"):
-        runs["language_model"].score(["one"], ["two"])
+        loaded["language_model"].score(["one"], ["two"])
     with pytest.raises(UserError, match="no target"):
-        runs["classification"].attention("the plot", "x")
+        loaded["classification"].attention("the plot", "x")
     with pytest.raises(UserError, match=r"^num_best=9 .*beam_size=4"):
-        runs["translation"].translate(["a"], num_best=9)
-    for run in runs.values():
+        loaded["translation"].translate(["a"], num_best=9)
+    for run in loaded.values():
         with pytest.raises(UserError, match="leave it out"):
             run.attention("one", source_tag="<2de>")
     with pytest.raises(UserError, match=r"did you mean config\.decode\.beam_size"):
-        transformer.load(runs["translation"].folder, {"beam_size": 2})
+        transformer.load(loaded["translation"].folder, {"beam_size": 2})
     with pytest.raises(UserError, match=r"sets keys of decode and evaluate, .*not model\.d_ff=7"):
-        transformer.load(runs["translation"].folder, {"model.d_ff": 7})
+        transformer.load(loaded["translation"].folder, {"model.d_ff": 7})
 
 
 # -- training
 
 
-def test_training_from_python_resumes_and_takes_a_config_or_its_file(runs, tmp_path, capsys):
-    run = runs["language_model"]
+def test_training_from_python_resumes_and_takes_a_config_or_its_file(loaded, tmp_path, capsys):
+    run = loaded["language_model"]
     file = run.folder.parent / "config.py"
     config = read_experiment(str(file)).config
     for key, value in SHORT.items():
@@ -141,7 +133,7 @@ def test_training_from_python_resumes_and_takes_a_config_or_its_file(runs, tmp_p
     assert not (tmp_path / "sweep").exists()
 
 
-def test_a_training_that_is_stopped_is_an_interrupt(runs, tmp_path, monkeypatch):
+def test_a_training_that_is_stopped_is_an_interrupt(loaded, tmp_path, monkeypatch):
     monkeypatch.setattr(commands, "run_command", lambda command: 130)
     with pytest.raises(KeyboardInterrupt, match="the same call resumes it"):
         transformer.train("configs/quickstart.py", tmp_path / "run")

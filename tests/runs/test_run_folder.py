@@ -9,7 +9,6 @@ import pytest
 from run_folders import steps
 
 from configs import base
-from experiments.process.text_io import join_lines
 from runs import without_search
 from tiny_run import STEPS, command, without_pictures
 from transformer.config import assign, flatten
@@ -45,11 +44,6 @@ def test_a_run_leaves_the_files_of_the_design(tiny):
     # The task is to copy.
     source, reference = (folder / f"translations/test{kind}.txt" for kind in TEXTS[1:])
     assert source.read_text() == reference.read_text()
-
-
-def test_line_i_of_the_written_texts_is_sentence_i_whatever_it_holds():
-    texts = ["a\nb", "", "c\r\n", "d\u2028e\r", "f"]
-    assert list(map(join_lines, texts)) == ["a b", "", "c ", "d\u2028e ", "f"]
 
 
 def test_results_have_the_scores_their_signatures_and_what_they_cost(tiny):

@@ -3,10 +3,9 @@
 import re
 
 import pytest
-from run_folders import content
 
 from configs import base
-from tiny_run import refused
+from tiny_run import content, refused
 from transformer import tasks
 from transformer.errors import UserError
 from transformer.runs import workdir

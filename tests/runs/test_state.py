@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tiny_run import shared_run, unsealed
+from tiny_run import unsealed
 from transformer.files import write_json
 from transformer.runs.run import Run, State
 
@@ -13,8 +13,8 @@ STEPS = 40  # of the shared run
 
 
 @pytest.fixture
-def run(tmp_path_factory, tmp_path):
-    return Run(shutil.copytree(shared_run(tmp_path_factory).workdir, tmp_path / "run"))
+def run(copy):
+    return Run(copy)
 
 
 def change(path, **values):

@@ -7,11 +7,10 @@ import sys
 from unittest import mock
 
 import pytest
-from run_folders import content, steps, translate
+from run_folders import steps, translate
 
-import transformer
 from places import ROOT
-from tiny_run import command, refused, unsealed
+from tiny_run import command, content, refused, unsealed
 from transformer.errors import UserError
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
@@ -47,19 +46,6 @@ def test_a_key_newer_than_the_run_has_its_default(copy):
     del saved["optimizer"]["clip_norm"]
     path.write_text(json.dumps(saved))
     assert workdir.load_config(copy).optimizer.clip_norm == 0.0
-
-
-def test_a_run_and_its_bundle_have_a_format_and_a_newer_one_is_refused(copy, tmp_path):
-    bundle = transformer.load(copy).export("bundle", tmp_path / "bundle")
-    for folder in (copy, bundle):
-        saved = unsealed(folder / "config.json")
-        assert saved.pop("format") == workdir.FORMAT
-        newer = workdir.FORMAT + 1
-        (folder / "config.json").write_text(json.dumps({"format": newer, "of": "later"}))
-        says = f"has format {newer}, but", f"up to {workdir.FORMAT}: install the version"
-        refused("--mode=translate", f"--workdir={folder}", says=says)
-        (folder / "config.json").write_text(json.dumps(saved))  # of a version before 0.2
-        assert transformer.load(folder).config.model.d_model == 16
 
 
 def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import numpy as np
 
 from configs import base
 from experiments.results.systems import Comparison, SweepTrial
-from experiments.results.table import describe
+from experiments.results.table import build_tables, describe
 from tiny_run import command, refused
 from transformer.files import digest_file, write_arrays
 from transformer.metrics.text import corpus_scores
@@ -132,6 +132,12 @@ def write_counts(folder: Path, counts: dict) -> None:
     path = folder / "results.json"
     digests = {SCORES: digest_file(folder / SCORES, "")}
     path.write_text(json.dumps(json.loads(path.read_text()) | {"files": digests}))
+
+
+def cells(sweep: Comparison) -> list[dict[str, str]]:
+    """The texts of each row of the table, by title."""
+    table = build_tables(sweep)[0]
+    return [dict(zip(table.head, row, strict=True)) for row in table.rows]
 
 
 def markdown(sweep: Comparison, title: str, command: str) -> str:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import reference
 from transformer.model.config import ModelConfig
@@ -54,6 +55,11 @@ TINY = {
     "picture_size": 6,
     "picture_channels": 3,
 }
+
+
+def random(*shape, seed=0) -> jax.Array:
+    """Normal numbers of this shape."""
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 def tiny_config(**changes) -> ModelConfig:

@@ -94,6 +94,12 @@ def unsealed(path: Path) -> dict:
     return content
 
 
+def content(folder: Path) -> dict[str, bytes]:
+    """Returns the bytes of all files below a folder, by their places in it."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
 @contextlib.contextmanager
 def without_pictures():
     """What is trained or scored meanwhile is reported without pictures and texts of the model.

@@ -125,7 +125,6 @@ def test_a_table_of_other_pictures_is_scored(folder, photos):
 def test_what_cannot_be_described_is_refused(folder):
     run = f"--workdir={folder / 'run'}"
     refused(run, "--mode=caption", says="nowhere.png is missing", stdin=b"nowhere.png\n")
-    refused(run, "--mode=serve", says="config.task=captioning, which is not served")
     other = f"--config={folder / 'config.py'}", f"--workdir={folder / 'other'}"
     refused(*other, "--config.model.architecture=recurrent", says="architecture=transformer")
     refused(*other, "--config.model.max_length=16", says="set config.model.max_length=17")

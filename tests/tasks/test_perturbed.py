@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tiny_run import command, shared_run
+from tiny_run import command
 from transformer.data.held_out import is_split
 from transformer.data.pairs import Pair
 from transformer.data.words import Words
@@ -74,12 +74,11 @@ def test_the_ratio_divides_by_the_score_of_the_same_sentences_in_the_same_case()
     assert "clean_ratio" not in scored("test.capitals", [half] * 3, pairs, ["x"] * 3)
 
 
-def test_a_run_scores_its_copies_and_evaluate_those_of_another_text(tmp_path_factory, tmp_path):
-    folder = shared_run(tmp_path_factory).copy(tmp_path / "run")
+def test_a_run_scores_its_copies_and_evaluate_those_of_another_text(copy, tmp_path):
     flag, mode = "--config.evaluate.perturbed_sentences=4", "--mode=evaluate"
-    ended = command(mode, f"--workdir={folder}", flag)
+    ended = command(mode, f"--workdir={copy}", flag)
     assert ended.code == 0, ended.err
-    place = folder / "evaluations/perturbed_sentences=4"
+    place = copy / "evaluations/perturbed_sentences=4"
     results = json.loads((place / "results.json").read_text())
     copies = {name: own for name, own in results.items() if name.startswith("test.")}
     assert {*copies} >= {"test.capitals", "test.title", "test.joined", "test.copied"}
@@ -89,11 +88,11 @@ def test_a_run_scores_its_copies_and_evaluate_those_of_another_text(tmp_path_fac
     assert copies["test.joined"]["sentences"] == 2
     assert "test.capitals" in ended.out
     assert "perturbed_sentences" in ended.out
-    sources = (folder / "translations/test.source.txt").read_text().splitlines()
+    sources = (copy / "translations/test.source.txt").read_text().splitlines()
     lines = (place / "translations/test.capitals.source.txt").read_text().splitlines()
     assert lines == [source.upper() for source in sources[::2]]
     rows = tmp_path / "other.tsv"
     rows.write_text("a b\ta b\nc d\tc d\n")
-    assert command(mode, f"--workdir={folder}", flag, f"--input={rows}").code == 0
-    other = folder / "evaluations/other,perturbed_sentences=4/results.json"
+    assert command(mode, f"--workdir={copy}", flag, f"--input={rows}").code == 0
+    other = copy / "evaluations/other,perturbed_sentences=4/results.json"
     assert json.loads(other.read_text())["test.capitals"]["sentences"] == 2

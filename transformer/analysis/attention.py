@@ -87,12 +87,9 @@ class Attention(NamedTuple):
         2015; all other rows, and all columns, are labelled with input tokens.
         """
         self.check_kind(kind)
-        sides = {
-            "source": self.source_tokens,
-            "target": self.target_tokens,
-            "written": self.written_tokens,
-        }
-        return sides[KINDS[kind].queries], sides[KINDS[kind].keys]
+        sides = KINDS[kind].queries, KINDS[kind].keys
+        queries, keys = (getattr(self, f"{side}_tokens") for side in sides)
+        return queries, keys
 
     def check_kind(self, kind: str) -> None:
         """Raises UserError, which lists the valid kinds, if the model has no such attention."""

@@ -79,7 +79,9 @@ class HeadSnapshots:
             of_rows, sums, cross = self._run(variables, batch)
             statistics.append(jax.device_get(sums))
             if len(maps) < len(self._kept):
-                maps += _statistics_by_text(jax.device_get(of_rows))
+                of_rows = jax.device_get(of_rows)
+                rows = {array.shape[1] for array in jax.tree.leaves(of_rows)} or {0}
+                maps += [jax.tree.map(lambda x, n=n: x[:, n], of_rows) for n in range(*rows)]
             if cross is not None:
                 links += self._links(jax.device_get(cross), self._linked[len(links) :])
         sums = jax.tree.map(lambda *parts: sum(parts), *statistics)
@@ -133,12 +135,6 @@ class HeadSnapshots:
             of_pair = weights[..., : len(target.of_tokens) + 1, : len(source.of_tokens) + 1]
             links.append(most_attended(word_weights(of_pair, source, target)))
         return links
-
-
-def _statistics_by_text(maps: Any) -> list[Any]:
-    """Splits the arrays to save into separate arrays for each row of a batch."""
-    rows = {array.shape[1] for array in jax.tree.leaves(maps)} or {0}
-    return [jax.tree.map(lambda x, n=n: x[:, n], maps) for n in range(*rows)]
 
 
 class Parts(NamedTuple):

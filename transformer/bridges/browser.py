@@ -10,7 +10,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from transformer.bridges import layers
 from transformer.bridges.layers import GATED, HALVES, layer_arrays, position_table, table_of
@@ -21,7 +20,7 @@ from transformer.data.words import NUMBER, START, STRING, WORD, Words
 from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.layers import ACTIVATIONS
-from transformer.model.positions.registry import SumOfPositions, acts_in, split_names
+from transformer.model.positions.registry import acts_in, split_names
 
 ADDED, BIASES = ("sinusoidal", "split", "learned"), ("relative_bias", "alibi")
 POSITIONS = (*ADDED, *BIASES, "rotary", "none")  # sums are supported, too
@@ -80,21 +79,18 @@ def make_model(config: ModelConfig, params: Any, max_length: int) -> tuple[dict[
 
 def _describe_config(config: ModelConfig) -> dict[str, Any]:
     _, gated = ACTIVATIONS[config.activation]
+    names = {half: split_names(getattr(config, f"{half}_names")) for half in HALVES}
     return {
         "heads": config.num_heads,
         "headWidth": config.head_width,
         "depths": {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers},
-        "rotary": {half: "rotary" in _encoding_names(config, half) for half in HALVES},
+        "rotary": {half: "rotary" in names[half] for half in HALVES},
         "normPosition": config.norm_position,
         "centered": config.norm == "layer",
         "epsilon": config.norm_epsilon,
         "activation": GATED.get(config.activation, config.activation),
         "gated": gated,
     }
-
-
-def _encoding_names(config: ModelConfig, half: str) -> list[str]:
-    return split_names(getattr(config, f"{half}_names"))
 
 
 def _page_arrays(config: ModelConfig, params: Any, length: int) -> dict[str, np.ndarray]:
@@ -106,22 +102,15 @@ def _page_arrays(config: ModelConfig, params: Any, length: int) -> dict[str, np.
     if config.output_bias:
         used["output_bias"] = arrays["output_bias"]
     for half in HALVES:
-        names = _encoding_names(config, half)
+        names = split_names(getattr(config, f"{half}_names"))
         if {*ADDED}.intersection(names):
             used[f"{half}_positions"] = position_table(config, params, half, length)
         if any(acts_in(name, ["bias"]) for name in names):
-            used[f"{half}_bias"] = _bias_table(config, params, half, length)
+            # Biases [H, distances] for key - query distances from 1 - length to length - 1.
+            places = jnp.array([length - 1]), jnp.arange(2 * length - 1)
+            biases = layers.encode_positions(config, params, half, "bias", *places)
+            used[f"{half}_bias"] = biases[:, 0]
     return used
-
-
-def _bias_table(
-    config: ModelConfig, params: Any, half: str, length: int
-) -> Float[np.ndarray, "H distances"]:
-    """Returns attention biases for key - query distances from 1 - length to length - 1."""
-    encoding = SumOfPositions(config, half == "encoder", names=getattr(config, f"{half}_names"))
-    variables = {"params": params.get(f"{half}_positions", {})}
-    places = jnp.array([length - 1]), jnp.arange(2 * length - 1)
-    return np.asarray(encoding.apply(variables, *places, method="bias"))[:, 0]
 
 
 def _pack_floats(arrays: Mapping[str, np.ndarray]) -> tuple[list[list[Any]], bytes]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from transformer.bridges import layers
 from transformer.bridges.layers import GATED, HALVES, layer_arrays, position_table
-from transformer.bridges.reader import SENTENCES, needed_package, write_tokenizers
+from transformer.bridges.reader import needed_package, usage_of, write_tokenizers
 from transformer.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
@@ -23,27 +23,7 @@ ACTIVATIONS = {"relu": "RELU", "gelu": "GELUTanh", "silu": "SWISH"}
 ADDED = ("sinusoidal", "split", "learned", "none")  # stored as a table; may be summed
 ALONE = ("rotary", "relative_shaw")  # encodings that CTranslate2 supports only on their own
 EXPRESSIBLE = layers.EXPRESSIBLE | {"norm_position": ("pre", "post")}
-USAGE = (
-    """Neither JAX nor this project is needed: `pip install ctranslate2 sentencepiece`, then
-
-```python
-import ctranslate2, sentencepiece
-
-folder = "."  # the path of this one
-source, target = (
-    sentencepiece.SentencePieceProcessor(model_file=f"{folder}/{side}.spm")
-    for side in ("source", "target")
-)
-translator = ctranslate2.Translator(folder)
-text = source.encode("A sentence.", out_type=str)
-rule = {"beam_size": 4, "max_decoding_length": len(text) + 50}
-never = {"disable_unk": True, "suppress_sequences": [["<pad>"], ["<s>"]]}
-[result] = translator.translate_batch([text], **rule, **never)
-print(target.decode(result.hypotheses[0]))
-```
-"""
-    + SENTENCES
-)
+USAGE = usage_of("ctranslate2")
 
 
 def write(predictor: Translator, params: Any, folder: Path, quantization: str) -> None:
@@ -87,21 +67,17 @@ def make_spec(
         "rms_norm": config.norm == "rms",
         "head_dim": config.head_width if config.head_size else None,
     }
-    parts = (
-        (specs.TransformerEncoderSpec, config.num_encoder_layers),
-        (specs.TransformerDecoderSpec, config.num_decoder_layers),
-    )
-    spec = specs.TransformerSpec(
-        *(
-            part(
-                depth,
-                rotary_dim=0 if name == "rotary" else None,
-                relative_position=name == "relative_shaw",
-                **common,
-            )
-            for (part, depth), name in zip(parts, names, strict=True)
+    makers = specs.TransformerEncoderSpec, specs.TransformerDecoderSpec
+    stacks = [
+        make(
+            getattr(config, f"num_{half}_layers"),
+            rotary_dim=0 if name == "rotary" else None,
+            relative_position=name == "relative_shaw",
+            **common,
         )
-    )
+        for make, half, name in zip(makers, HALVES, names, strict=True)
+    ]
+    spec = specs.TransformerSpec(*stacks)
     for half, name in zip(HALVES, names, strict=True):
         stack = getattr(spec, half)
         if name in ALONE:

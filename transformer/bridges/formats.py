@@ -12,6 +12,7 @@ import safetensors.numpy
 from ml_collections import ConfigDict
 
 from transformer.bridges import ctranslate2, marian, marian_import, onnx, stablehlo
+from transformer.bridges.reader import TEXTS
 from transformer.data.corpora import corpora_of
 from transformer.errors import UserError, markdown_text
 from transformer.files import (
@@ -34,28 +35,8 @@ CHOICE, WEIGHTS = "weights.json", "weights.safetensors"  # final weights, withou
 # The other files that are needed for inference, as glob patterns.
 BUNDLE = (
     *("config.json", "variants.json", "run.json", "results.json", "labels.json"),
-    *("class_weights.json", "tokenizer*.model", "tokenizer*.json", CHOICE),
+    *("class_weights.json", "confidence.json", "tokenizer*.model", "tokenizer*.json", CHOICE),
 )
-
-CARD = """---
-pipeline_tag: {task}
-tags: [transformer, {format}]
----
-
-# {name}
-
-A Transformer for the task `{task}`: {depths} layers, width {model.d_model},
-{model.num_heads} heads, positions `{model.positions}`, at most {model.max_length} tokens of a text
-with their end. Its data was `data.source={source}`.
-
-## Use
-
-{usage}
-
-## Scores
-
-{scores}
-"""
 
 DEFAULT = "bundle"
 BUNDLES = (DEFAULT, "bundle_float16")  # formats that are a run's folder, for any task
@@ -141,33 +122,17 @@ def _write_marian(export: Export, folder: Path) -> None:
         marian.write(export.predictor, export.params, folder)
 
 
-def _write_html(export: Export, folder: Path) -> None:
-    import_sibling("experiments.serve.serve").write_page(export, folder)
-
-
-BUNDLE_USAGE = """It is a run's folder without what only training needs: the command's `workdir` in
-every mode but `train`, the start of another training (`train.init_from`), and in Python
-
-```python
-import transformer
-
-run = transformer.load(".")  # the path of this folder
-```
-
-`weights.safetensors` has the weights. No file has code."""
-
 FORMATS: dict[str, Format] = Registry(
-    bundle=Format(_write_bundle, BUNDLE_USAGE),
-    bundle_float16=Format(_write_float16_bundle, BUNDLE_USAGE),
+    bundle=Format(_write_bundle, TEXTS["usage"]["bundle"]),
+    bundle_float16=Format(_write_float16_bundle, TEXTS["usage"]["bundle"]),
     marian=Format(_write_marian, marian.USAGE),
     ctranslate2=_of_translator(ctranslate2, ""),
     ctranslate2_int8=_of_translator(ctranslate2, "int8"),
     stablehlo=_of_translator(stablehlo),
     onnx=_of_translator(onnx),
     html=Format(
-        _write_html,
-        """Open `index.html` in a browser, on a computer or a phone: the model is in the file. It
-translates what is typed and shows the weights of every head, and needs no network.""",
+        lambda *place: import_sibling("experiments.serve.serve").write_page(*place),
+        TEXTS["usage"]["html"],
     ),
 )
 
@@ -210,7 +175,7 @@ def _write_card(export: Export, name: str, folder: Path) -> None:
     network = getattr(export.predictor, "config", None) or export.predictor.model.config
     depths = {"encoder": network.num_encoder_layers, "decoder": network.num_decoder_layers}
     tags = ", ".join(f"`{c.tag}` for {c.name}" for c in corpora_of(config.data) if c.tag)
-    text = CARD.format(
+    text = TEXTS["card"].format(
         task=config.task,
         format=name,
         name=markdown_text(config.name),

@@ -96,8 +96,15 @@ def position_table(
     config: ModelConfig, params: Any, half: str, length: int
 ) -> Float[np.ndarray, "length D"]:
     """Returns the positional encodings that the encoder or decoder adds to token embeddings."""
+    nothing = jnp.zeros((1, length, config.d_model))
+    return encode_positions(config, params, half, "add", nothing, jnp.arange(length))[0]
+
+
+def encode_positions(
+    config: ModelConfig, params: Any, half: str, method: str, *inputs: Any
+) -> np.ndarray:
+    """Returns the result of a method of the encoder's or decoder's positional encodings."""
     names = getattr(config, f"{half}_names")
     encoding = SumOfPositions(config, names=names, bidirectional=half == "encoder")
-    nothing = jnp.zeros((1, length, config.d_model))
     variables = {"params": params.get(f"{half}_positions", {})}
-    return np.asarray(encoding.apply(variables, nothing, jnp.arange(length), method="add"))[0]
+    return np.asarray(encoding.apply(variables, *inputs, method=method))

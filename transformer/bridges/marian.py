@@ -13,7 +13,7 @@ import safetensors.numpy
 
 from transformer.bridges import layers
 from transformer.bridges.layers import HALVES, layer_arrays
-from transformer.bridges.reader import SENTENCES, write_tokenizers, write_unsealed_json
+from transformer.bridges.reader import usage_of, write_tokenizers, write_unsealed_json
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
 from transformer.errors import UserError
 from transformer.files import write_bytes
@@ -30,7 +30,7 @@ EXPRESSIBLE = layers.EXPRESSIBLE | {
 }
 MAX_TOKENS = 512  # maximum sentence length
 # {our module name: Marian's}; Marian calls a decoder's cross-attention `encoder_attn`.
-MODULES = {
+SELF = {
     "self_attention/query": "self_attn.q_proj",
     "self_attention/key": "self_attn.k_proj",
     "self_attention/value": "self_attn.v_proj",
@@ -42,31 +42,13 @@ MODULES = {
 }
 CROSS = {
     ours.replace("self_", "cross_"): theirs.replace("self_", "encoder_")
-    for ours, theirs in MODULES.items()
+    for ours, theirs in SELF.items()
     if "self_" in ours
 }
+MODULES = {"encoder": SELF, "decoder": SELF | CROSS}  # of a layer
 FROM_RESIDUAL = ("query", "key", "value", "inner")  # linear maps with inputs of width d_model
 TO_RESIDUAL = ("output", "outer", "norm")
-USAGE = (
-    """In a process without this project, after `pip install transformers torch sentencepiece`:
-
-```python
-from transformers import MarianMTModel, MarianTokenizer
-
-folder = "."  # the path of this one
-tokenizer = MarianTokenizer.from_pretrained(folder)
-model = MarianMTModel.from_pretrained(folder)
-batch = tokenizer(["A sentence."], return_tensors="pt", padding=True)
-print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
-```
-"""
-    + SENTENCES
-)
-
-
-def modules_of(half: str) -> dict[str, str]:
-    """Returns {our name: Marian's} for the modules of an encoder or decoder layer."""
-    return MODULES | (CROSS if half == "decoder" else {})
+USAGE = usage_of("marian")
 
 
 def write(predictor: Translator, params: Any, folder: Path) -> None:
@@ -107,23 +89,18 @@ def make_config(config: ModelConfig) -> dict[str, Any]:
     if not same or config.head_width * config.num_heads != config.d_model:
         key = f"head_size={config.head_size}" if same else "decoder_positions unlike the encoder's"
         raise UserError(f"Marian cannot compute model.{key}: choose another format")
-    depths = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
-    halves = {
-        f"{half}_{name}": value
-        for half, depth in depths.items()
-        for name, value in {
-            "layers": depth,
-            "attention_heads": config.num_heads,
-            "ffn_dim": config.d_ff,
-        }.items()
-    }
     return {
         "model_type": "marian",
         "architectures": ["MarianMTModel"],
         "vocab_size": config.source_vocab_size,
         "decoder_vocab_size": config.target_vocab_size,
         "d_model": config.d_model,
-        **halves,
+        "encoder_layers": config.num_encoder_layers,
+        "encoder_attention_heads": config.num_heads,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_layers": config.num_decoder_layers,
+        "decoder_attention_heads": config.num_heads,
+        "decoder_ffn_dim": config.d_ff,
         "activation_function": ACTIVATIONS[config.activation],
         "max_position_embeddings": MAX_TOKENS,
         "scale_embedding": True,
@@ -138,30 +115,18 @@ def make_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
     order = np.arange(config.d_model)
     if config.encoder_names == "sinusoidal":
         order = np.concatenate([order[::2], order[1::2]])
-    result = _embedding_tables(config, arrays, order)
+    uses = {"model.encoder.embed_tokens": "source", "model.decoder.embed_tokens": "target"}
+    uses |= {"lm_head": "output"} | ({"model.shared": "target"} if config.one_table else {})
+    result = {f"{k}.weight": layers.table_of(arrays, use)[:, order] for k, use in uses.items()}
+    bias = arrays.get("output_bias", np.zeros(config.target_vocab_size, np.float32))
+    result["final_logits_bias"] = bias[None]
     for half in HALVES:
         for i in range(getattr(config, f"num_{half}_layers")):
-            for ours, theirs in modules_of(half).items():
+            for ours, theirs in MODULES[half].items():
                 place = f"model.{half}.layers.{i}.{theirs}"
                 result |= _marian_module(arrays, f"{half}_layers_{i}/{ours}", place, order)
     # safetensors writes the bytes in memory order.
     return {name: np.ascontiguousarray(array) for name, array in result.items()}
-
-
-def _embedding_tables(
-    config: ModelConfig, arrays: Mapping[str, np.ndarray], order: np.ndarray
-) -> dict[str, np.ndarray]:
-    def table(use: str) -> np.ndarray:
-        return layers.table_of(arrays, use)[:, order]
-
-    size = config.target_vocab_size
-    tables = {
-        "model.encoder.embed_tokens.weight": table("source"),
-        "model.decoder.embed_tokens.weight": table("target"),
-        "lm_head.weight": table("output"),
-        "final_logits_bias": arrays.get("output_bias", np.zeros(size, np.float32))[None],
-    }
-    return tables | ({"model.shared.weight": table("target")} if config.one_table else {})
 
 
 def _marian_module(

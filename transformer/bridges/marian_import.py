@@ -75,8 +75,7 @@ class Vocabulary(NamedTuple):
 
     def rows_back(self, table: Float[np.ndarray, "W *D"]) -> Float[np.ndarray, "V *D"]:
         """Returns a table with its rows in Marian's order."""
-        ours = {theirs: i for i, theirs in enumerate(self.order)}
-        return table[[ours[theirs] for theirs in range(len(ours) - (-1 in ours))]]
+        return table[np.argsort(self.order)[-1 in self.order :]]
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[Tokenizer], dict[str, np.ndarray]]:
@@ -325,7 +324,7 @@ def _layer_params(arrays: Any, settings: Mapping[str, Any]) -> dict[str, np.ndar
     shapes = {"norm": (width,), "inner": (inner, width), "outer": (width, inner)}
     for half in HALVES:
         for i in range(settings[f"model.num_{half}_layers"]):
-            for ours, theirs in marian.modules_of(half).items():
+            for ours, theirs in marian.MODULES[half].items():
                 place, prefix = f"model.{half}.layers.{i}.{theirs}", f"{half}_layers_{i}/{ours}"
                 shape = shapes.get(ours.split("/")[-1], (width, width))
                 weight = _take_array(arrays, shape, f"{place}.weight")

@@ -26,20 +26,7 @@ from transformer.model.positions.registry import split_names
 
 OPSET, IR_VERSION = 20, 9  # ONNX 1.15 (2023), the first with Gelu
 POSITIONS = ("sinusoidal", "split", "learned", "rotary", "none")
-USAGE = """This project is not needed: `pip install onnxruntime numpy sentencepiece`, then
-
-""" + reader.READ.format(
-    imports="import onnxruntime",
-    load="""encoder, decoder = (
-    onnxruntime.InferenceSession(read(f"{name}.onnx")) for name in ("encoder", "decoder")
-)
-""",
-    start="""[memory] = encoder.run(None, {"source": batch})
-past = np.zeros(about["empty_past"], np.float32).repeat(len(rows), axis=2)""",
-    step="""    inputs = {"tokens": tokens[-1][:, None], "past": past, "source": batch}
-    logits, past = decoder.run(None, inputs | {"memory": memory})
-    logits = logits[:, -1]""",
-)
+USAGE = reader.usage_of("onnx")
 
 
 def write(predictor: Translator, params: Any, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,55 +12,15 @@ from transformer.errors import UserError
 from transformer.files import write_text
 from transformer.inference.translator import Translator
 
-# Greedy decoding with truncation, as in `--mode=translate`. Each format fills in its imports, the
-# code that loads its two functions, the initial state of the decoder, and a decoding step.
-SENTENCES = f"""
-Give one sentence per text, in NFC (`unicodedata.normalize("NFC", text)`), without invisible
-characters (`re.sub(r"{NEVER_SEEN.pattern.encode("unicode_escape").decode()}", "", text)`), in
-one line: a model that was trained on sentences may leave out the rest of a longer text."""
-READ = (
-    """```python
-import json
+TEXTS = tomllib.loads(Path(__file__).with_name("cards.toml").read_text("utf-8"))
 
-{imports}
-import numpy as np
-import sentencepiece
 
-folder = "."  # the path of this one
-texts = ["A sentence.", "Another one."]
-
-def read(name):
-    with open(f"{{folder}}/{{name}}", "rb") as file:
-        return file.read()
-
-about = json.loads(read("about.json"))
-source, target = (
-    sentencepiece.SentencePieceProcessor(model_proto=read(f"{{side}}.spm"))
-    for side in ("source", "target")
-)
-{load}
-longest, end = about["max_length"], about["eos_id"]
-rows = [source.encode(text)[: longest - 1] + [end] for text in texts]
-batch = np.full((len(rows), max(map(len, rows))), about["pad_id"], np.int32)
-for row, ids in zip(batch, rows):
-    row[: len(ids)] = ids
-
-ratio, extra = about["max_ratio"], about["max_extra"]
-limits = [min(int(ratio * len(ids) + extra), longest) - 1 for ids in rows]
-tokens = [np.full(len(rows), about["bos_id"], np.int32)]
-{start}
-while len(tokens) <= max(limits) and not np.any(np.stack(tokens) == end, axis=0).all():
-{step}
-    tokens.append(logits.argmax(-1).astype(np.int32))
-
-for ids, limit in zip(np.stack(tokens[1:], axis=1).tolist(), limits):
-    print(target.decode(ids[: [*ids[:limit], end].index(end)]))
-```
-
-Logits of tokens that no text has are -inf.
-"""
-    + SENTENCES
-)
+def usage_of(name: str) -> str:
+    """Returns the text of a model card on how to use a format without this project."""
+    code = TEXTS["decoder"].get(name)
+    text = TEXTS["greedy"].format(**code) if code else TEXTS["usage"][name]
+    never_seen = NEVER_SEEN.pattern.encode("unicode_escape").decode()
+    return text + TEXTS["sentences"].format(never_seen=never_seen)
 
 
 def needed_package(name: str) -> Any:

@@ -32,19 +32,7 @@ FORMS = {
     **{"attention_implementation": "plain", "remat": False},
     **{"dtype": "float32", "matmul_dtype": "float32"},
 }
-USAGE = """This project is not needed: `pip install jax flatbuffers numpy sentencepiece`, then
-
-""" + reader.READ.format(
-    imports="import jax",
-    load="""start, step = (
-    jax.jit(jax.export.deserialize(bytearray(read(f"{name}.stablehlo"))).call)
-    for name in ("start", "step")
-)
-weights = jax.device_put(dict(np.load(f"{folder}/weights.npz")))
-""",
-    start="cache = start(weights, batch, np.zeros(max(limits), np.int8))  # of this length",
-    step="    logits, cache = step(weights, tokens[-1], cache)",
-)
+USAGE = reader.usage_of("stablehlo")
 
 
 def write(predictor: Translator, params: Any, folder: Path) -> None:

@@ -12,6 +12,8 @@ from transformer.errors import UserError
 from transformer.files import import_sibling
 from transformer.model.config import MAX_NUMBER
 
+KEYS_ARE_THERE = "transformer/config/keys.py has all keys"
+
 
 def default_config() -> ConfigDict:
     """Returns the default config. It is locked, so that unknown keys cannot be set."""
@@ -68,21 +70,12 @@ def value_of(config: ConfigDict, key: str) -> Any:
     """Returns the value of a dotted key."""
     value: Any = config
     for name in key.split("."):
-        if not isinstance(value, ConfigDict) or name not in value:
-            raise _unknown_key(config, key)
-        value = value[name]
-    if isinstance(value, ConfigDict):
-        raise _unknown_key(config, key)
+        value = value.get(name) if isinstance(value, ConfigDict) else None
+    if value is None or isinstance(value, ConfigDict):  # no key has the value None
+        near = difflib.get_close_matches(key, flatten(config), 1, 0.5)
+        hint = f"did you mean config.{near[0]}?" if near else KEYS_ARE_THERE
+        raise UserError(f"there is no key config.{key}: {hint}")
     return _tuples_as_lists(value)
-
-
-def _unknown_key(config: ConfigDict, key: str) -> UserError:
-    """Returns the error for an unknown key; its message suggests the most similar key."""
-    near = difflib.get_close_matches(key, flatten(config), 1, 0.5)
-    hint = (
-        f": did you mean config.{near[0]}?" if near else ": transformer/config/keys.py has all keys"
-    )
-    return UserError(f"there is no key config.{key}{hint}")
 
 
 def set_value(config: ConfigDict, key: str, value: Any) -> None:

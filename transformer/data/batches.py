@@ -62,14 +62,9 @@ class BatchPlan(BucketPlan[Batch]):
     def __init__(self, source: Any, target: Any, *numbers: Any, sampler: Any = None, **named: Any):
         self.source, self.target, self.sampler = source, target, sampler
         plain = [store.lengths[None] for store in (source, target)]
-        self._lengths = [*sampler.drawn] if sampler else plain
-        super().__init__(np.maximum(*self._lengths) + 1, *numbers, **named)
-
-    @property
-    def padding_fraction(self) -> float:
-        """Fraction of padding tokens in an epoch, over source and target together."""
-        source, target = self._lengths
-        return 1.0 - self.epoch_sum(source + target + 2) / (2 * self.positions)
+        lengths = [*sampler.drawn] if sampler else plain
+        super().__init__(np.maximum(*lengths) + 1, *numbers, **named)
+        self.mean_lengths = sum(lengths) / 2 + 1
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> Batch:
         """Returns the batch that `make_batch` would return for these pairs without sampling."""

@@ -42,13 +42,16 @@ WHOLE = Part(0, 1, 1)
 
 
 class Plan(abc.ABC, Generic[BatchT]):
-    """All training batches: batch i is a function of (seed, i) alone."""
+    """All training batches: batch i is a function of (seed, i) alone.
+
+    A subclass defines `__getitem__`, or `part` if it can compute some rows of a batch alone.
+    """
 
     epoch_length: int
 
-    @abc.abstractmethod
     def __getitem__(self, i: int) -> BatchT:
         """Returns batch i, counted from zero."""
+        return self.part(i, WHOLE)
 
     def part(self, i: int, part: Part) -> BatchT:
         """Returns the rows of batch i in the given part."""
@@ -174,7 +177,7 @@ class BucketPlan(Plan[BatchT]):
         sentences: int = 0,
         mixture: Mixture | None = None,
     ):
-        self.seed, self.lengths = seed, lengths
+        self.seed, self.mean_lengths = seed, lengths  # over the sides of a sentence
         multiple = min(multiple, sentences or multiple)
         in_turn = np.atleast_2d(lengths)
         self._mixed = mixture is not None
@@ -203,14 +206,10 @@ class BucketPlan(Plan[BatchT]):
         self.epoch_length = int(self._ends[-1])
 
     @property
-    def positions(self) -> int:
-        """Number of tokens in an epoch's batches, including padding."""
-        return sum(bucket.batches * bucket.rows * bucket.length for bucket in self.buckets)
-
-    @property
     def padding_fraction(self) -> float:
         """Fraction of padding tokens in an epoch."""
-        return 1.0 - self.epoch_sum(self.lengths) / self.positions
+        tokens = sum(bucket.batches * bucket.rows * bucket.length for bucket in self.buckets)
+        return 1.0 - self.epoch_sum(self.mean_lengths) / tokens
 
     @property
     def drawn(self) -> list[int]:
@@ -230,9 +229,6 @@ class BucketPlan(Plan[BatchT]):
     @abc.abstractmethod
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> BatchT:
         """Returns the batch of the sentences with indices `numbers`; -1 gives a padding row."""
-
-    def __getitem__(self, i: int) -> BatchT:
-        return self.part(i, WHOLE)
 
     def part(self, i: int, part: Part) -> BatchT:
         place = self._place(i)

@@ -96,7 +96,7 @@ class CleaningRules:
 
     def __post_init__(self):
         codes = [*filter(None, self.languages)]
-        choices = _language_identifier().labels if codes else ()
+        choices = language_identifier().labels if codes else ()
         if len(self.languages) != 2 or not {*codes} <= {*choices}:
             raise UserError(
                 f"config.data.languages={self.languages}: give codes of the languages of source "
@@ -125,7 +125,7 @@ class CleaningRules:
             return "numbers"
         for language, text in zip(self.languages, sides, strict=True):
             if language:  # a text with few letters has many likely languages
-                ranked = dict(_language_identifier().rank(text))
+                ranked = dict(language_identifier().rank(text))
                 if ranked[language] / max(ranked.values()) < self.min_language_ratio:
                     return "language"
         return ""
@@ -161,6 +161,10 @@ class CleaningReport(NamedTuple):
         """Number of dropped pairs for each reason that occurred."""
         counts = {reason: self.counts.get(fault, 0) for fault, reason in REASONS.items()}
         return {reason: count for reason, count in counts.items() if count}
+
+    def summary(self) -> dict[str, Any]:
+        """Returns the numbers of pairs that were read, kept and dropped, as JSON data."""
+        return {"read": self.total, "kept": self.kept, "dropped": self.dropped}
 
     def without(self, **dropped: int) -> "CleaningReport":
         """Returns a report with more dropped pairs; `dropped` has their number for each fault."""
@@ -273,7 +277,8 @@ def folded(text: str) -> str:
 
 
 @functools.cache
-def _language_identifier() -> Any:
+def language_identifier() -> Any:
+    """Returns py3langid's classifier: `labels`, and `rank(text)` with all (label, probability)."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier  # takes 0.2 s to import
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

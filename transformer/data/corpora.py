@@ -6,7 +6,7 @@ A tag before a source sentence indicates the corpus or the target language.
 import contextlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,6 +135,7 @@ class Tagger:
 
     def __init__(self, data: ConfigDict, given: str | None):
         self.tags = tags_of(data)
+        self.choices = ", ".join(tag or "no tag" for tag in self.tags)  # for messages
         self.pieces = symbols_of(data)
         self.given = "" if given is None else " ".join(given.split())
         if given is not None and not self.pieces:
@@ -143,7 +144,7 @@ class Tagger:
                 "leave it out"
             )
         if given is not None and self.given not in self.tags:
-            raise UserError(f"source_tag={given} is unknown: choose one of {_tag_list(self.tags)}")
+            raise UserError(f"source_tag={given} is unknown: choose one of {self.choices}")
 
     def __call__(self, text: str, place: str) -> str:
         """Returns the tagged sentence, or '' if there is no text after the tag."""
@@ -154,7 +155,7 @@ class Tagger:
         if tag not in self.tags:
             begins = f"begins with {tag!r}" if tag else "has no tag"
             hint = "" if self.given else ", or give source_tag for all"
-            raise UserError(f"{place} {begins}: begin it with one of {_tag_list(self.tags)}{hint}")
+            raise UserError(f"{place} {begins}: begin it with one of {self.choices}{hint}")
         return text if canonicalize(rest) else ""
 
     def split(self, text: str) -> tuple[str, str]:
@@ -165,7 +166,3 @@ class Tagger:
                 break
             end = word.end()
         return " ".join(text[:end].split()), text[end:]
-
-
-def _tag_list(tags: Sequence[str]) -> str:
-    return ", ".join(tag or "no tag" for tag in tags)

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from transformer.data import tfds
-from transformer.data.buckets import WHOLE, Part, Plan, even_part, shuffle
+from transformer.data.buckets import Part, Plan, even_part, shuffle
 from transformer.data.characters import canonicalize
 from transformer.data.encode import (
     Encoded,
@@ -77,7 +77,7 @@ def _file_documents(settings: ConfigDict) -> Splits:
     whole file, and of all documents otherwise. A split with fraction zero is omitted.
     """
     named = {
-        split: text_file(locate(settings, f"{split}_source"), settings)
+        split: TextFile(locate(settings, f"{split}_source"), settings)
         for split in SPLITS
         if split == "train" or settings[f"{split}_source"]
     }
@@ -111,17 +111,18 @@ def _cut_splits(text: "TextFile", fractions: Mapping[str, float]) -> Splits:
     return {"train": train, **dict(zip(fractions, held_out, strict=True))}
 
 
-@dataclasses.dataclass(frozen=True)
 class TextFile:
     """The documents of a file; each iteration reads the file from the start.
 
     Blank lines between lines or paragraphs are dropped, but a whole-file document is unchanged. The
-    text of a table row is treated as one line, or as one or more complete paragraphs.
+    text of a table row is treated as one line, or as one or more complete paragraphs. `settings` is
+    `config.data`, with the document unit and the text field.
     """
 
-    path: Path
-    documents: str
-    rows: TableFile[str] | None  # None for a plain text file
+    def __init__(self, path: Path, settings: ConfigDict):
+        self.path, self.documents = path, settings.documents
+        has_rows = format_of(path, any_text=True) in FORMATS
+        self.rows = TableFile(path, settings, ("text_field",), text_value) if has_rows else None
 
     def __iter__(self) -> Iterator[str]:
         lines: Iterable[str] = read_lines(self.path, True) if self.rows is None else self.rows
@@ -137,13 +138,6 @@ class TextFile:
             for blank, block in itertools.groupby(lines, key=lambda line: not canonicalize(line)):
                 if not blank:
                     yield "\n".join(block)
-
-
-def text_file(path: Path, settings: ConfigDict) -> TextFile:
-    """Returns the documents of a file, with the document unit and text field in `config.data`."""
-    has_rows = format_of(path, any_text=True) in FORMATS
-    rows = TableFile(path, settings, ("text_field",), text_value) if has_rows else None
-    return TextFile(path, settings.documents, rows)
 
 
 def _source_sentences(settings: ConfigDict) -> Splits:
@@ -298,17 +292,15 @@ class TextPlan(Plan[TextBatch]):
         """The shape of a batch: the number of sequences, and the number of tokens per sequence."""
         return self.rows * (self.context if self.each_position else 1), self.context
 
-    def __getitem__(self, i: int) -> TextBatch:
-        return self.part(i, WHOLE)
-
     def part(self, i: int, part: Part) -> TextBatch:
         epoch, place = divmod(i, self.epoch_length)
         here = part.rows(self.rows)
         start = int(shuffle([0], self.slack + 1, (self.seed, epoch, 0))[0])
         places = even_part(self.windows, self.epoch_length, place)[here]
         windows = shuffle(places, self.windows, (self.seed, epoch, 1)).tolist()
-        starts = [start + w * self.context for w in windows]
-        batch = read_rows(self.text, starts, here.stop - here.start, self.context)
+        starts = (start + w * self.context for w in windows)
+        spans = [(first, first + self.context) for first in starts]
+        batch = read_rows(self.text, spans, here.stop - here.start, self.context)
         return spread_positions(batch) if self.each_position else batch
 
 
@@ -319,24 +311,24 @@ def spread_positions(batch: TextBatch) -> TextBatch:
     predictions at once, at 1/L of the cost.
     """
     length = batch.tokens.shape[1]
-    places, last = np.arange(length), np.arange(length)[:, None]
     tokens, labels, segments = (np.repeat(x, length, axis=0) for x in batch)
-    here = np.tile(places == last, (len(batch.tokens), 1))
-    there = np.tile(places <= last, (len(batch.tokens), 1))
+    here, there = (np.tile(f(length, dtype=bool), (len(batch.tokens), 1)) for f in (np.eye, np.tri))
     return TextBatch(tokens * there, labels * here, segments * there)
 
 
-def read_rows(text: Documents, starts: list[int], rows: int, context: int) -> TextBatch:
-    """Returns windows of `context` tokens from the token stream, beginning at `starts`."""
-    places = np.array(starts, np.int64)[:, None] + np.arange(context)
+def read_rows(
+    text: Documents, spans: Sequence[tuple[int, int]], rows: int, context: int
+) -> TextBatch:
+    """Returns a batch with one sequence per span of the token stream, given as (start, end)."""
+    starts, ends = np.array([*spans, *[(0, 0)] * (rows - len(spans))], np.int64).T[..., None]
+    places = starts + np.arange(context)
+    there = places < ends
+    places = np.where(there, places, starts)
     tokens, offsets = text.store.tokens, text.store.offsets
-    labels = tokens[places]
-    before = tokens[np.maximum(places - 1, 0)]
     documents = np.searchsorted(offsets, places, side="right")
-    first = offsets[documents - 1] == places
-    batch = TextBatch(np.where(first, BOS_ID, before), labels, documents - documents[:, :1] + 1)
-    empty = ((0, rows - len(starts)), (0, 0))
-    return TextBatch(*(np.pad(x, empty, constant_values=PAD_ID).astype(np.int32) for x in batch))
+    before = np.where(offsets[documents - 1] == places, BOS_ID, tokens[np.maximum(places - 1, 0)])
+    batch = before, tokens[places], documents - documents[:, :1] + 1
+    return TextBatch(*(np.where(there, x, PAD_ID).astype(np.int32) for x in batch))
 
 
 def pack_rows(text: Documents, rows: int, context: int) -> Iterator[TextBatch]:
@@ -345,19 +337,20 @@ def pack_rows(text: Documents, rows: int, context: int) -> Iterator[TextBatch]:
     Several documents are packed into one sequence if they fit. A document that is longer than a
     sequence continues in the next sequence. The last batch is padded.
     """
-    open_rows: list[list[tuple[int, int]]] = []
-    room = 0
-    for first, end in cut_chunks(text, context):
-        if end - first > room:
-            if len(open_rows) == rows:
-                yield pack_chunks(text, open_rows, rows, context)
-                open_rows = []
-            open_rows.append([])
-            room = context
-        open_rows[-1].append((first, end))
-        room -= end - first
-    if open_rows:
-        yield pack_chunks(text, open_rows, rows, context)
+    for spans in batched(pack_spans(text, context), rows):
+        yield read_rows(text, spans, rows, context)
+
+
+def pack_spans(text: Documents, context: int) -> Iterator[tuple[int, int]]:
+    """Yields the (start, end) offsets of the sequences of `pack_rows`."""
+    start = end = 0
+    for first, last in cut_chunks(text, context):  # chunks follow each other without gaps
+        if last - start > context:
+            yield start, end
+            start = first
+        end = last
+    if end:
+        yield start, end
 
 
 def cut_chunks(text: Documents, context: int) -> Iterator[tuple[int, int]]:
@@ -365,22 +358,3 @@ def cut_chunks(text: Documents, context: int) -> Iterator[tuple[int, int]]:
     for start, end in itertools.pairwise(text.store.offsets.tolist()):
         for first in range(start, end, context):
             yield first, min(first + context, end)
-
-
-def pack_chunks(
-    text: Documents, chunks: list[list[tuple[int, int]]], rows: int, context: int
-) -> TextBatch:
-    """Returns a batch with one sequence per list of chunks; see `cut_chunks` and `pack_rows`."""
-    batch = TextBatch(*np.full((3, rows, context), PAD_ID, np.int32))
-    tokens, starts = text.store.tokens, text.store.offsets
-    for row, of_row in enumerate(chunks):
-        place = 0
-        for number, (first, end) in enumerate(of_row, 1):
-            there = slice(place, place + end - first)
-            labels = tokens[first:end]
-            is_start = starts[np.searchsorted(starts, first)] == first
-            batch.tokens[row, there] = [BOS_ID if is_start else tokens[first - 1], *labels[:-1]]
-            batch.labels[row, there] = labels
-            batch.segments[row, there] = number
-            place = there.stop
-    return batch

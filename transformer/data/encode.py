@@ -17,7 +17,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.data.characters import CHARACTER_RULE
-from transformer.data.token_store import StoreWriter, TextStore, TokenStore, cached_arrays
+from transformer.data.token_store import StoreWriter, TokenStore, cached_arrays
 from transformer.data.tokenizer import UNK_ID, Tokenizer, adopt_tokenizer, with_symbols, with_words
 from transformer.data.tokenizer.train import train_tokenizer
 from transformer.errors import RunError
@@ -73,17 +73,13 @@ class Encoded:
         return self.unknown / max(1, self.notes["tokens"])
 
     def side(self, name: str) -> TokenStore:
-        """Returns the encoded texts of one side."""
+        """Returns the encoded texts of a side, or its raw texts, named `<side>_text`, if saved."""
         return TokenStore(self.arrays[name], self.arrays[f"{name}_offsets"])
 
     @property
     def store(self) -> TokenStore:
         """The encoded texts of a corpus that has only the side "tokens"."""
         return self.side("tokens")
-
-    def text(self, name: str) -> TextStore:
-        """Returns the raw texts of one side, if they were saved with the tokens."""
-        return TextStore(self.arrays[f"{name}_text"], self.arrays[f"{name}_text_offsets"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,13 +147,14 @@ def encode(
     Args:
       sides: the names of the sides.
       folder: folder for the tokens of a large corpus, or None to hold the tokens in memory.
-      with_texts: whether the arrays include the raw texts; see `Encoded.text`.
+      with_texts: whether the arrays include the raw texts; see `Encoded.side`.
     """
     numbers: dict[str, list[int]] = collections.defaultdict(list)
     counts = collections.Counter(tokens=0, unknown=0)
     with contextlib.ExitStack() as files:
         stores = {name: StoreWriter(folder, files) for name in sides}
-        texts = {name: StoreWriter(folder, files, np.uint8) for name in sides if with_texts}
+        for name in sides if with_texts else ():
+            stores[f"{name}_text"] = StoreWriter(folder, files, np.uint8)
         for part in parts:
             counts.update(part.counts)
             for name, values in part.numbers.items():
@@ -166,12 +163,11 @@ def encode(
                 stores[name].add(tokens)
                 counts["tokens"] += sum(map(len, tokens))
                 counts["unknown"] += sum(ids.count(UNK_ID) for ids in tokens)
-            for name, store in texts.items():
-                store.add([text.encode() for text in part.texts[name]])
+            for name, texts in part.texts.items() if with_texts else ():
+                stores[f"{name}_text"].add([text.encode() for text in texts])
         arrays = {name: np.array(values, np.int32) for name, values in numbers.items()}
-        for name in sides:
-            arrays |= stores[name].arrays(name)
-            arrays |= texts[name].arrays(f"{name}_text") if with_texts else {}
+        for name, store in stores.items():
+            arrays |= store.arrays(name)
     return Encoded(arrays, counts)
 
 

@@ -11,7 +11,7 @@ import hashlib
 import io
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8, UInt64
 from ml_collections import ConfigDict
 
+from transformer.data.encode import Restartable
 from transformer.data.pairs import SPLITS as CORPUS_SPLITS
 from transformer.data.pairs import Labelled, LabelledPicture, Pair
 from transformer.errors import UserError
@@ -57,11 +58,12 @@ class TooFewError(UserError):
 # -- choice of held-out items
 
 
-def splits_held_out(settings: ConfigDict) -> list[str]:
-    """Returns the splits without their own files, which are held out of the training data."""
+def splits_held_out(settings: ConfigDict) -> dict[str, int]:
+    """Returns the sizes of the splits without files, which are held out of the training data."""
     if settings.source != "files":
-        return []
-    return [split for split in CORPUS_SPLITS[1:] if not getattr(settings, f"{split}_source")]
+        return {}
+    splits = (split for split in CORPUS_SPLITS[1:] if not getattr(settings, f"{split}_source"))
+    return {split: getattr(settings, f"{split}_size") for split in splits}
 
 
 def hold_out(
@@ -83,7 +85,7 @@ def hold_out(
     numbers = choose(source, items["rank"], items["usable"], sizes, settings)
     ranks = items["rank"][list(itertools.chain(*numbers.values()))]
     gone = np.flatnonzero(items["usable"] & np.isin(items["rank"], ranks))
-    return {"train": Without(text, gone), **take(text, numbers)}
+    return {"train": without(text, gone), **take(text, numbers)}
 
 
 def take(text: Iterable[Any], numbers: Mapping[str, Collection[int]]) -> dict[str, list[Any]]:
@@ -96,14 +98,10 @@ def take(text: Iterable[Any], numbers: Mapping[str, Collection[int]]) -> dict[st
     return items
 
 
-class Without:
-    """All items of a corpus except for the items with the indices `gone`, from zero."""
-
-    def __init__(self, text: Iterable, gone: Int[np.ndarray, "gone"]):
-        self._text, self._gone = text, frozenset(gone.tolist())
-
-    def __iter__(self) -> Iterator:
-        return (item for number, item in enumerate(self._text) if number not in self._gone)
+def without(text: Iterable[Any], gone: Int[np.ndarray, "gone"]) -> Restartable[Any]:
+    """Returns all items of a corpus except for those with the indices `gone`, from zero."""
+    numbers = frozenset(gone.tolist())
+    return Restartable(lambda: (item for i, item in enumerate(text) if i not in numbers))
 
 
 def choose(
@@ -239,8 +237,7 @@ def read_pairs(folder: Path, split: str) -> list[Pair]:
 
 def read_labelled(folder: Path, split: str, labels: Iterable[str]) -> list[Labelled]:
     """Returns a split's labelled texts from a run's folder; all labels must be in `labels`."""
-    records = _read_records(folder, split, LABELLED, labels)
-    return [Labelled(r["text"], r["label"], r.get("kind", "")) for r in records]
+    return [Labelled(**record) for record in _read_records(folder, split, LABELLED, labels)]
 
 
 def read_pictures(

@@ -244,10 +244,16 @@ def _mean_words(values: Sequence[Any]) -> float:
 class EncodedTexts(Encoded):
     """Labelled texts as model inputs; each text starts with begin-of-sentence."""
 
+    before = 0  # positions before the tokens
+
     @property
     def labels(self) -> Int[np.ndarray, "texts"]:
         """The class id of each text, from zero."""
         return self.arrays["labels"]
+
+    def gather(self, numbers: Int[np.ndarray, "*rows"], width: int) -> Int[np.ndarray, "*rows _"]:
+        """Returns the token ids of the texts `numbers`; see `TokenStore.gather`."""
+        return self.store.gather(numbers, width)[0]
 
     @property
     def cut(self) -> int:
@@ -344,19 +350,19 @@ class LabelledBatch(NamedTuple):
 
 def stack_labels(labels: Sequence[int], rows: int) -> Int[np.ndarray, "rows"]:
     """Shifts class ids to start at one, and pads them with 0 to `rows` entries."""
-    filled = np.full(rows, NO_LABEL, np.int32)
-    filled[: len(labels)] = np.add(labels, 1)
-    return filled
+    padding = (0, rows - len(labels))
+    return np.pad(np.add(labels, 1), padding, constant_values=NO_LABEL).astype(np.int32)
 
 
 class LabelledPlan(BucketPlan[LabelledBatch]):
-    """All training batches of labelled texts; see `BucketPlan`."""
+    """All training batches of `EncodedTexts` or `EncodedPictures`; see `BucketPlan`."""
 
-    def __init__(self, texts: EncodedTexts, *numbers: Any, **named: Any):
+    def __init__(self, texts: Any, *numbers: Any, **named: Any):
         self.texts = texts
-        super().__init__(texts.store.lengths, *numbers, **named)
+        super().__init__(texts.before + texts.store.lengths, *numbers, **named)
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> LabelledBatch:
-        """Returns token ids and class ids; both are zero in a padding row."""
+        """Returns model inputs and class ids; all are zero in a padding row."""
         labels = np.where(numbers < 0, NO_LABEL, self.texts.labels[numbers] + 1)
-        return LabelledBatch(self.texts.store.gather(numbers, length)[0], labels.astype(np.int32))
+        sources = self.texts.gather(numbers, length - self.texts.before)
+        return LabelledBatch(sources, labels.astype(np.int32))

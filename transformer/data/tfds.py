@@ -24,6 +24,7 @@ Item = TypeVar("Item")
 FILE_FORMAT = "array_record"  # TFDS's default needs TensorFlow
 READ_AT_ONCE = 1024  # records
 DOWNLOAD_RETRIES = 4  # the default, 10, takes minutes to report that there is no network
+FEATURES = {"text": "Text", "label": "ClassLabel", "picture": "Image"}  # classes of TFDS
 READERS: dict[str, Callable[[Any], Any]] = {"text": bytes.decode, "picture": np.asarray}
 
 
@@ -40,7 +41,14 @@ def open_splits(
     choice = "choose one of tensorflow.org/datasets, such as ted_hrlr_translate/ru_to_en"
     with _explaining(f"data.tfds_name={name!r} is not a dataset of TFDS", choice):
         builder: Any = tfds.builder(name, data_dir=folder or None)
-    features, fields = builder.info.features, _check_fields(tfds, builder, settings, kinds)
+    features, fields = dict(builder.info.features.items()), tuple(settings.tfds_fields)
+    types = [getattr(tfds.features, FEATURES[kind]) for kind in kinds]
+    chosen = [features.get(name) for name in fields]
+    if len(fields) != len(kinds) or not all(map(isinstance, chosen, types)):
+        raise UserError(
+            f"data.tfds_fields={fields} are not the fields ({', '.join(kinds)}) of "
+            f"{builder.info.full_name}: choose from {', '.join(features)}"
+        )
     place = f"data.tfds_name={name!r} is not prepared in {builder.data_dir_root} and could not be"
     copy = "run this on a machine with network, and set config.data.tfds_dir to a copy of that "
     with _explaining(place, f"{copy}folder, or config.data.source=files"):
@@ -88,22 +96,6 @@ def _read_items(
     for first in range(0, len(records), READ_AT_ONCE):
         for record in records.__getitems__(range(first, min(first + READ_AT_ONCE, len(records)))):
             yield make(*(read(record[field]) for field, read in readers))
-
-
-def _check_fields(
-    tfds: ModuleType, builder: Any, settings: ConfigDict, kinds: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Returns the configured fields; raises UserError if a field is not of the required type."""
-    features, fields = dict(builder.info.features.items()), tuple(settings.tfds_fields)
-    text, label, picture = tfds.features.Text, tfds.features.ClassLabel, tfds.features.Image
-    types = [{"text": text, "label": label, "picture": picture}[kind] for kind in kinds]
-    chosen = [features.get(name) for name in fields]
-    if len(fields) != len(kinds) or not all(map(isinstance, chosen, types)):
-        raise UserError(
-            f"data.tfds_fields={fields} are not the fields ({', '.join(kinds)}) of "
-            f"{builder.info.full_name}: choose from {', '.join(features)}"
-        )
-    return fields
 
 
 def _import_tfds() -> ModuleType:

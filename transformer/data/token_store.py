@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int, UInt8
+from jaxtyping import Int, Integer
 
 from transformer.errors import UserError
 from transformer.files import (
@@ -35,9 +35,12 @@ DIGESTS, NOTES = "digests.json", "notes.json"  # digests of a folder's other fil
 
 @dataclasses.dataclass(frozen=True)
 class TokenStore:
-    """Encoded sentences in one array: sentence i is `tokens[offsets[i]:offsets[i + 1]]`."""
+    """Encoded sentences in one array: sentence i is `tokens[offsets[i]:offsets[i + 1]]`.
 
-    tokens: Int[np.ndarray, "tokens"]
+    The tokens of raw text are its bytes in UTF-8.
+    """
+
+    tokens: Integer[np.ndarray, "tokens"]
     offsets: Int[np.ndarray, "bounds"]
 
     @classmethod
@@ -50,7 +53,7 @@ class TokenStore:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, i: int) -> Int[np.ndarray, "length"]:
+    def __getitem__(self, i: int) -> Integer[np.ndarray, "length"]:
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
 
     def gather(
@@ -82,17 +85,6 @@ def digest_arrays(*arrays: np.ndarray) -> str:
     return digest.hexdigest()[:16]
 
 
-@dataclasses.dataclass(frozen=True)
-class TextStore:
-    """UTF-8 texts in one byte array, with offsets as in `TokenStore`."""
-
-    bytes: UInt8[np.ndarray, "bytes"]
-    offsets: Int[np.ndarray, "bounds"]
-
-    def __getitem__(self, i: int) -> str:
-        return self.bytes[self.offsets[i] : self.offsets[i + 1]].tobytes().decode()
-
-
 class StoreWriter:
     """Collects sequences in an anonymous temporary file, to save memory.
 
@@ -119,7 +111,7 @@ class StoreWriter:
             self._file.write(np.fromiter(numbers, self._dtype, lengths.sum()).data)
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
-        """Returns the arrays of a `TokenStore` or `TextStore`: `name` and `<name>_offsets`."""
+        """Returns the arrays of a `TokenStore`: `name` and `<name>_offsets`."""
         offsets = np.cumsum(np.concatenate(self._lengths), dtype=np.int64)
         if isinstance(self._file, io.BytesIO):
             numbers = np.frombuffer(self._file.getvalue(), self._dtype)
@@ -144,8 +136,19 @@ def cached_arrays(
     if folder.exists() and not _is_whole(folder):
         logger.warning(f"{folder} is damaged: it is made again")
         shutil.rmtree(folder)
-    if not folder.exists():
-        _write_arrays(folder, make)
+    if not folder.exists():  # it only appears once it is complete
+        with partial_folder(folder) as partial:
+            arrays, notes = make(partial)
+            for name, array in arrays.items():
+                with whole_file(partial / f"{name}.npy", binary=True) as file:
+                    np.save(file, array)
+            write_text(partial / NOTES, json.dumps(notes))
+            write_json(partial / DIGESTS, _digest_files(partial))
+            try:
+                os.rename(partial, folder)
+            except OSError:
+                if not folder.exists():  # otherwise another process was faster
+                    raise
     # Uses plain arrays: slicing np.memmap, a subclass, takes ten times as long.
     arrays = {p.stem: np.asarray(np.load(p, mmap_mode="r")) for p in folder.glob("*.npy")}
     digests = read_json(folder / DIGESTS, Each(str), f"delete {folder}")
@@ -154,35 +157,15 @@ def cached_arrays(
     return arrays, json.loads((folder / NOTES).read_bytes()), digest
 
 
-def _write_arrays(
-    folder: Path, make: Callable[[Path], tuple[Mapping[str, np.ndarray], Any]]
-) -> None:
-    """Writes arrays, notes and digests to a folder, which only appears once it is complete."""
-    with partial_folder(folder) as partial:
-        arrays, notes = make(partial)
-        for name, array in arrays.items():
-            with whole_file(partial / f"{name}.npy", binary=True) as file:
-                np.save(file, array)
-        write_text(partial / NOTES, json.dumps(notes))
-        digests = {path.name: _digest_file(path) for path in partial.iterdir()}
-        write_json(partial / DIGESTS, digests)
-        try:
-            os.rename(partial, folder)
-        except OSError:
-            if not folder.exists():  # otherwise another process was faster
-                raise
-
-
 def _is_whole(folder: Path) -> bool:
     """Returns whether all files of a cache folder match their digests."""
     try:
-        digests = read_json(folder / DIGESTS, Each(str), "")
-        names = {path.name for path in folder.glob("*.npy")} | {NOTES}
-        return digests == {name: _digest_file(folder / name) for name in names}
+        return read_json(folder / DIGESTS, Each(str), "") == _digest_files(folder)
     except (OSError, UserError):
         return False
 
 
-def _digest_file(path: Path) -> str:
-    """Returns the size of a file and the digest of its content."""
-    return f"{path.stat().st_size}:{digest_file(path, '')}"
+def _digest_files(folder: Path) -> dict[str, str]:
+    """Returns the size and the digest of each file of a cache folder, keyed by name."""
+    files = *folder.glob("*.npy"), folder / NOTES
+    return {file.name: f"{file.stat().st_size}:{digest_file(file, '')}" for file in files}

@@ -29,15 +29,18 @@ SCRIPTS = (r"\p{Lu}\p{Ll}\p{Lt}\p{Lm}", r"\p{Lo}\p{Lm}")
 LETTERS = [rf"[{letters}][{letters}\p{{M}}]*" for letters in SCRIPTS]
 WORD = "|".join(rf"{letters}(?:['’·-]{letters})*" for letters in LETTERS)
 CASED = r"[\p{Lu}\p{Ll}\p{Nd}_]"
+TEMPLATES = (  # placeholders of templates and message catalogues, tags and entities
+    rf"\{{\{{?{CHARACTER}[\p{{Alphabetic}}\p{{Nd}}_.]*\}}\}}?",
+    rf"\$(?!\p{{Nd}}){CHARACTER}+|__\p{{Alphabetic}}{CHARACTER}*__|\[\[?{CHARACTER}+\]\]?",
+    r"</?\p{Alphabetic}[^<>\s]*(?:\s[^<>]*=[^<>]*)?\s?/?>|&#?[\p{Alphabetic}\p{Nd}]{2,};",
+    rf"%(?:\({CHARACTER}+\)|[0-9]+\$)?[-+0]?[0-9.]*l*[sdifgxu@](?!{CASED})",
+)
 STRINGS = (  # strings other than words: they keep their case and need no translation
     r"(?:[Hh][Tt][Tt][Pp][Ss]?://|www\.|WWW\.)[^\s<>\x22«»“”\u3000-\uffff]*"
     r"[^\s<>\x22«»“”\u3000-\uffff.,;:!?')\]’…]",
     r"(?<![\p{Lu}\p{Ll}\p{Nd}_.+-])[\p{Lu}\p{Ll}\p{Nd}_.+-]+@"
     r"(?:[\p{Lu}\p{Ll}\p{Nd}-]+\.)+[\p{Lu}\p{Ll}]{2,}",
-    rf"\{{\{{?{CHARACTER}[\p{{Alphabetic}}\p{{Nd}}_.]*\}}\}}?",
-    rf"\$(?!\p{{Nd}}){CHARACTER}+|__\p{{Alphabetic}}{CHARACTER}*__|\[\[?{CHARACTER}+\]\]?",
-    r"</?\p{Alphabetic}[^<>\s]*(?:\s[^<>]*=[^<>]*)?\s?/?>|&#?[\p{Alphabetic}\p{Nd}]{2,};",
-    rf"%(?:\({CHARACTER}+\)|[0-9]+\$)?[-+0]?[0-9.]*l*[sdifgxu@](?!{CASED})",
+    *TEMPLATES,
     rf"(?<![\p{{Alphabetic}}\p{{Nd}}@])[@#]{CHARACTER}{{2,}}",
     rf"(?<!{CASED}|[.,])(?:[0-9]+(?:[.,:/'’][0-9]+)+|[0-9]{{2,}})(?!{CASED})",
     rf"(?<!{CASED})\p{{Lu}}+-?[0-9][\p{{Lu}}0-9]*(?!{CASED})",

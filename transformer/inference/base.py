@@ -30,6 +30,16 @@ MAX_NUMBERS = 2**26  # maximum float32 values in the output of a batch: 256 MiB
 MIN_ROWS, MAX_ROWS = 4, 32  # CPU batch sizes; outside this range, decoding a sentence takes longer
 
 
+class Embeddings(NamedTuple):
+    """An embedding table: row i of the float32 array `vectors` is the embedding of `tokens[i]`."""
+
+    tokens: list[str]
+    vectors: Float[np.ndarray, "V D"]
+
+    def __repr__(self) -> str:
+        return f"Embeddings({self.vectors.dtype} {list(self.vectors.shape)})"
+
+
 class TokenTable(NamedTuple):
     """A token embedding table: row i of `vectors` is the embedding of token i."""
 
@@ -126,24 +136,38 @@ class TokenPredictor(Predictor):
         """Compiles `score` for a batch size of up to `rows` and a static length."""
         self._row_nll(variables, self.empty_batch(min(rows, self.decode.batch_size), length))
 
-    def _log_probs(
+    @abc.abstractmethod
+    def text_batches(
+        self, *texts: Sequence[str], first_line: int = 1
+    ) -> Iterator[tuple[list[int], Any]]:
+        """Yields (zero-based indices of the texts, batch); see `score` for the arguments."""
+
+    def score(
         self,
         variables: Variables,
-        batches: Iterable[tuple[list[int], Any]],
-        lengths: Sequence[int],
-        first_line: int,
+        *texts: Sequence[str],
+        first_line: int = 1,
         done: Callable[[int], None] = lambda count: None,
     ) -> Iterator[tuple[float, int]]:
-        """Returns the log-probability and the length of each text, in the order of the texts."""
-        results: list[Any] = [None] * len(lengths)
-        for rows, batch in batches:
-            nll = np.asarray(self._row_nll(variables, batch))
-            for row, i in enumerate(rows):
-                results[i] = -float(nll[row]), lengths[i]
-                if not math.isfinite(nll[row]):
+        """Returns the log-probability in nats and the number of tokens of each text, in order.
+
+        All tokens of a text and its end-of-sentence token are scored. Models of running text have
+        neither begin- nor end-of-sentence tokens, so the first token of a text is only an input.
+
+        Args:
+          texts: the texts, or for a translation model the sources and the targets to score.
+          first_line: number of the first text, for messages.
+          done: called with the number of texts completed since the last call.
+        """
+        results: dict[int, tuple[float, int]] = {}
+        for rows, batch in self.text_batches(*texts, first_line=first_line):
+            [(nll, lengths)] = self.row_sums(variables, [batch])
+            for i, value, length in zip(rows, nll.tolist(), lengths.tolist(), strict=False):
+                results[i] = -value, length
+                if not math.isfinite(value):
                     raise not_finite(first_line + i, "score")
             done(len(rows))
-        return iter(results)
+        return (results[i] for i in range(len(results)))
 
     @abc.abstractmethod
     def pieces(self, ids: Ids) -> list[str]:
@@ -153,7 +177,6 @@ class TokenPredictor(Predictor):
         self,
         variables: Variables,
         batches: Iterable[tuple[list[int], Any]],
-        lengths: Sequence[int],
         count: int,
         temperature: float = 1.0,
     ) -> list[list[NextToken]]:
@@ -163,20 +186,19 @@ class TokenPredictor(Predictor):
           count: number of most probable tokens.
           temperature: divides the logits.
         """
-        results: list[Any] = [None] * len(lengths)
+        results: dict[int, list[NextToken]] = {}
         for rows, batch in batches:
             numbers = jax.device_get(self.distribution(variables, batch, temperature, count))
             for row, i in enumerate(rows):
-                names = self.pieces(batch.labels[row, : lengths[i]])
+                names = self.pieces(batch.labels[row][batch.labels[row] != PAD_ID])
+                tokens = zip(names, *(x[row] for x in numbers), strict=False)
                 results[i] = [
                     NextToken(name, float(log_prob), float(entropy), self.candidates(*best))
-                    for name, log_prob, entropy, *best in zip(
-                        names, *(x[row] for x in numbers), strict=False
-                    )
+                    for name, log_prob, entropy, *best in tokens
                 ]
                 if not all(math.isfinite(token.log_prob) for token in results[i]):
                     raise not_finite(i + 1, "score")
-        return results
+        return [results[i] for i in range(len(results))]
 
     def candidates(self, log_probs: Float[np.ndarray, "K"], tokens: Ids) -> list[Candidate]:
         return list(map(Candidate, self.pieces(tokens), log_probs.tolist()))
@@ -219,6 +241,23 @@ class TokenPredictor(Predictor):
             return row_nll(*self.factors(variables, batch), *labels_of(batch))
 
         return by_rows(jax.jit(row_losses))
+
+
+def tied_tables(params: Params, tokenizers: Mapping[str, Tokenizer]) -> dict[str, TokenTable]:
+    """Returns the embedding tables of a model with a decoder; see `Predictor.token_tables`.
+
+    Args:
+      tokenizers: the tokenizer for each use; uses without parameters share the decoder's table.
+    """
+    decoder = "target_embedding"
+    modules = {use: f"{use}_embedding" for use in tokenizers}
+    modules = {use: name if name in params else decoder for use, name in modules.items()}
+    joined = "_".join(use for use, name in modules.items() if name == decoder)
+    return {
+        joined if name == decoder else use: TokenTable(np.asarray(params[name]["table"]), tokenizer)
+        for (use, name), tokenizer in zip(modules.items(), tokenizers.values(), strict=True)
+        if "table" in params[name]  # images have no source embeddings
+    }
 
 
 def source_mask(source: Source) -> Bool[Array, "B M"]:
@@ -294,10 +333,7 @@ def divide(variables: Mapping[str, Any], batch: Any) -> Any:
     divide the batch size. In the latter case, every device computes the whole batch.
     """
     shardings = {x.sharding for x in jax.tree.leaves(variables) if isinstance(x, jax.Array)}
-    if len(shardings) != 1:
-        return batch
-    [sharding] = shardings
-    if not isinstance(sharding, NamedSharding) or not sharding.is_fully_replicated:
+    if len(shardings) != 1 or not (sharding := shardings.pop()).is_fully_replicated:
         return batch
     devices = sorted(sharding.device_set, key=lambda device: device.id)
     if len(devices) == 1 or len(jax.tree.leaves(batch)[0]) % len(devices):

@@ -1,7 +1,6 @@
 """Classifier inference: predicts classes for texts, or for images with optional questions."""
 
 import abc
-import functools
 import hashlib
 import json
 import logging
@@ -71,6 +70,7 @@ class ClassPredictor(Predictor):
         self.max_tokens, self.batch_size = max_tokens, batch_size
         self._classify = by_rows(jax.jit(self.classify))
         self._classify_stacked = jax.jit(jax.vmap(self.classify, in_axes=(0, None)))
+        self._pool = jax.jit(lambda *batch: self._sown(*batch)["attention_pooling"]["weights"][0])
 
     @abc.abstractmethod
     def read(self, lines: Sequence[str], first_line: int | None = None) -> list[Any]:
@@ -84,9 +84,9 @@ class ClassPredictor(Predictor):
     def stack(self, items: Sequence[Any], rows: int, length: int) -> Any:
         """Stacks up to `rows` items into a batch, padded to `rows` items of `length` tokens."""
 
-    @abc.abstractmethod
     def tokens_of(self, item: Any) -> Ids:
-        """Returns the tokens of an item; items are batched by their number of tokens."""
+        """Returns the tokens of an item, by default itself; their number determines the batch."""
+        return item
 
     @abc.abstractmethod
     def names(self, item: Any) -> list[str]:
@@ -157,10 +157,8 @@ class ClassPredictor(Predictor):
         size = static_rows(len(items), self.batch_size)
         for rows, length in length_groups(range(len(items)), lengths, size, self.max_tokens):
             source = self.stack([items[i] for i in rows], size, length)
-            yield (
-                rows,
-                LabelledBatch(source, stack_labels([labels[i] for i in rows if labels], size)),
-            )
+            classes = stack_labels([labels[i] for i in rows if labels], size)
+            yield rows, LabelledBatch(source, classes)
 
     # -- classification of lines
 
@@ -221,7 +219,7 @@ class ClassPredictor(Predictor):
             return []
         readings = []
         for item in self.read(lines):
-            weights, names = self._pooling_weights(variables, self._one(item)), self.names(item)
+            weights, names = self._pool(variables, self._one(item)), self.names(item)
             readings.append((names, np.asarray(weights[0, : len(names)])))
         return readings
 
@@ -250,13 +248,6 @@ class ClassPredictor(Predictor):
 
     # -- private methods
 
-    @functools.cached_property
-    def _pooling_weights(self):
-        def weights(variables, source):
-            return self._sown(variables, source)["attention_pooling"]["weights"][0]
-
-        return jax.jit(weights)
-
     def _sown(self, variables: Variables, source: Any) -> dict[str, Any]:
         """Returns the intermediate values that the model stores (`sow`) for stacked items."""
         mask = source_mask(source)
@@ -276,9 +267,6 @@ class TextClassifier(ClassPredictor):
 
     def stack(self, items: Sequence[Ids], rows: int, length: int) -> Int[np.ndarray, "rows length"]:
         return stack_rows(items, rows, length)
-
-    def tokens_of(self, item: Ids) -> Ids:
-        return item
 
     def names(self, item: Ids) -> list[str]:
         return ["<s>", *self.tokenizer.pieces(item[1:])]

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
-from transformer.data.documents import Documents, TextBatch, cut_chunks, pack_chunks
+from transformer.data.batches import stack_rows
+from transformer.data.documents import Documents, TextBatch, cut_chunks, read_rows
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import (
@@ -20,8 +20,9 @@ from transformer.inference.base import (
     length_groups,
     static_length,
     static_rows,
+    tied_tables,
 )
-from transformer.inference.hypotheses import NextToken, distinct, not_finite
+from transformer.inference.hypotheses import distinct, not_finite
 from transformer.inference.search import Writer
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.masks import look_ahead_mask, padding_mask, segment_mask
@@ -75,16 +76,8 @@ class Generator(TokenPredictor):
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
         """Returns the embedding tables "input" and "output", or "input_output" if they are tied."""
-        untied = self.model.config.tied_embeddings == "none"
-        names = {
-            "target_embedding": "input" if untied else "input_output",
-            "output_embedding": "output",
-        }
-        return {
-            name: TokenTable(np.asarray(variables["params"][module]["table"]), self.tokenizer)
-            for module, name in names.items()
-            if module in variables["params"]
-        }
+        tokenizers = {"input": self.tokenizer, "output": self.tokenizer}
+        return tied_tables(variables["params"], tokenizers)
 
     # -- likelihood
 
@@ -92,41 +85,16 @@ class Generator(TokenPredictor):
         segments = jnp.asarray(batch.segments)
         return None, jnp.asarray(batch.tokens), None, segments > 0, rates, segments
 
-    def score(
-        self, variables: Variables, lines: Sequence[str], first_line: int = 1
-    ) -> Iterator[tuple[float, int]]:
-        """Returns the log-probability of each line in nats, and the number of scored tokens.
-
-        All tokens of a line and its end-of-sentence token are scored. Models of running text have
-        neither begin- nor end-of-sentence tokens, so the first token of a line is only an input.
-
-        Args:
-          first_line: number of the first line, for error messages.
-        """
-        batches, lengths = self._batches(lines, first_line)
-        return self._log_probs(variables, batches, lengths, first_line)
-
-    def next_tokens(
-        self, variables: Variables, lines: Sequence[str], count: int, temperature: float = 1.0
-    ) -> list[list[NextToken]]:
-        """Returns the distribution of each scored token of each line; see `score`."""
-        return self.distributions(variables, *self._batches(lines, 1), count, temperature)
-
-    def _batches(
-        self, lines: Sequence[str], first_line: int
-    ) -> tuple[Iterator[tuple[list[int], TextBatch]], list[int]]:
-        """Returns (indices of the lines, batch) pairs, and the number of labels of each line."""
+    def text_batches(
+        self, lines: Sequence[str], *, first_line: int = 1
+    ) -> Iterator[tuple[list[int], TextBatch]]:
         encoded = [self.read(line, f"line {first_line + i}") for i, line in enumerate(lines)]
         read = encoded if self.whole else [[*ids, EOS_ID] for ids in encoded]
         size = static_rows(len(lines), self.decode.batch_size)
         lengths = [len(ids) - 1 for ids in read]
-        groups = length_groups(range(len(lines)), lengths, size, self.context)
-
-        def make_batch(rows: list[int], length: int) -> TextBatch:
+        for rows, length in length_groups(range(len(lines)), lengths, size, self.context):
             texts = [read[i][:-1] for i in rows], [read[i][1:] for i in rows]
-            return _make_batch(*texts, size, length)
-
-        return ((rows, make_batch(rows, length)) for rows, length in groups), lengths
+            yield rows, _make_batch(*texts, size, length)
 
     def score_chunks(
         self, variables: Variables, text: Documents, context: int, count: int
@@ -144,7 +112,7 @@ class Generator(TokenPredictor):
         rows = static_rows(len(pieces), self.decode.batch_size)
         for start in range(0, len(pieces), rows):
             chosen = pieces[start : start + rows]
-            batch = pack_chunks(text, [[piece] for piece in chosen], rows, context)
+            batch = read_rows(text, chosen, rows, context)
             nll = self._row_nll(variables, batch)
             for row, (first, end) in enumerate(chosen):
                 ids = text.store.tokens[first:end].tolist()
@@ -176,8 +144,22 @@ class Generator(TokenPredictor):
         results: list[list[Continuation]] = []
         size, best = self.decode.batch_size, num_best or self.decode.num_best
         if self.decode.search == "beam":
+            if self.whole and prefixes:
+                raise UserError(
+                    "config.decode.search=beam looks for texts that end, and this model learned "
+                    "running text: use config.decode.search=sample"
+                )
             for first in range(0, len(prefixes), size):
-                results += self._beam_search(variables, prefixes[first : first + size], best)
+                batch = prefixes[first : first + size]
+                hypotheses = self._writer.beam_search(variables, batch)
+                for row in range(len(batch)):
+                    best_first = zip(*(x[row] for x in hypotheses), strict=True)
+                    continuations = (
+                        Continuation(self.tokenizer.decode(tokens[:length]), float(score))
+                        for tokens, length, score, _ in best_first
+                        if length
+                    )
+                    results.append(distinct(continuations)[:best])
             if [] in results:
                 raise not_finite(numbers[results.index([])], "text")
             return results
@@ -265,34 +247,8 @@ class Generator(TokenPredictor):
         # Sampling can continue beyond the context length, but beam search cannot.
         return self.read(text, place, new=int(self.decode.search == "beam"))
 
-    # -- private methods
-
-    def _beam_search(
-        self, variables: Variables, prefixes: list[list[int]], count: int
-    ) -> list[list[Continuation]]:
-        """Returns up to `count` continuations of each prompt, found by beam search."""
-        if self.whole:
-            raise UserError(
-                "config.decode.search=beam looks for texts that end, and this model learned "
-                "running text: use config.decode.search=sample"
-            )
-        hypotheses = self._writer.beam_search(variables, prefixes)
-        return [
-            distinct(
-                Continuation(self.tokenizer.decode(tokens[:length]), float(score))
-                for tokens, length, score, _ in zip(*(x[row] for x in hypotheses), strict=True)
-                if length
-            )[:count]
-            for row in range(len(prefixes))
-        ]
-
 
 def _make_batch(texts: Sequence[Ids], labels: Sequence[Ids], rows: int, length: int) -> TextBatch:
     """Returns a batch of up to `rows` texts padded to `length` tokens; `labels` may be empty."""
-    batch = TextBatch(*np.zeros((3, rows, length), np.int32))
-    for row, ids in enumerate(texts):
-        batch.tokens[row, : len(ids)] = ids
-        batch.segments[row, : len(ids)] = 1
-    for row, ids in enumerate(labels):
-        batch.labels[row, : len(ids)] = ids
-    return batch
+    segments = stack_rows([[1] * len(ids) for ids in texts], rows, length)
+    return TextBatch(stack_rows(texts, rows, length), stack_rows(labels, rows, length), segments)

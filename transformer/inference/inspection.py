@@ -47,11 +47,8 @@ class Inspector:
         temperature: float,
     ) -> list[list[NextToken]]:
         """Returns the distribution of each token of each target and of its end; see `NextToken`."""
-        encoded = self._encode(sources, targets)
-        lengths = [len(ids) + 1 for ids in encoded[1]]
-        return self._model.distributions(
-            self._variables, self._model.batches(*encoded), lengths, count, temperature
-        )
+        batches = self._model.batches(*self._encode(sources, targets))
+        return self._model.distributions(self._variables, batches, count, temperature)
 
     def alternatives(
         self,
@@ -150,10 +147,8 @@ class Inspector:
     ) -> tuple[list[Any], list[Any]]:
         """Encodes pairs as `translate` read and wrote them."""
         pairs = zip(sources, targets, strict=True)
-        read, written = zip(
-            *(self._model.without_case(self._variables, *pair) for pair in pairs), strict=True
-        )
-        return self._model.encode_texts(read, written, 1)
+        read = [self._model.without_case(self._variables, *pair) for pair in pairs]
+        return self._model.encode_texts([pair[0] for pair in read], [pair[1] for pair in read], 1)
 
     def _word_at(self, ids: list[int], position: int, line: str) -> tuple[str, str]:
         """Returns the word in which a token stands, and the text up to the end of the word."""

@@ -1,6 +1,5 @@
 """Image model inference: classification, visual question answering and captioning."""
 
-import functools
 import hashlib
 import logging
 from collections.abc import Sequence
@@ -31,13 +30,13 @@ from transformer.inference.classifier import ClassPredictor
 from transformer.inference.hypotheses import Translation
 from transformer.inference.translator import Translator
 from transformer.model.architecture import Network
-from transformer.model.classifier import Classifier
 from transformer.model.config import ModelConfig
 from transformer.model.vision.inputs import PictureText, from_patches, to_patches
 
 logger = logging.getLogger(__name__)
 
 CLASS_TOKEN = "<class>"
+MAX_SENT = 1024  # images of requests, which outnumber those that wait for an answer
 
 
 class PictureClassifier(ClassPredictor):
@@ -65,6 +64,7 @@ class PictureClassifier(ClassPredictor):
     ):
         self.config, self.look, self.blind = config, look, blind
         super().__init__(model, tokenizer, labels, max_tokens if tokenizer else 0, batch_size)
+        self._compiled_look = jax.jit(self._look)
 
     @property
     def grid(self) -> int:
@@ -94,8 +94,6 @@ class PictureClassifier(ClassPredictor):
         return not line.strip()
 
     def unread(self, line: str) -> int:
-        if not self.tokenizer:
-            return 0
         [ids] = read_questions([self._split(line, "the line")[1]], self.tokenizer, None)
         return max(0, len(ids) - self.max_tokens)
 
@@ -127,29 +125,20 @@ class PictureClassifier(ClassPredictor):
         attention = super().attention_of(variables, item, unread)
         return attention._replace(picture=GridPicture(pixels, self.grid))
 
-    @property
-    def has_heads(self) -> bool:
-        """Whether the model has attention heads."""
-        return isinstance(self.model, Classifier)
-
     def looks(
         self, variables: Variables, items: Sequence[SeenPicture]
     ) -> list[Float[np.ndarray, "layers H P"]]:
         """Returns the attention weights from the class token to the patches of each item."""
         results: list[Any] = [None] * len(items)
         for rows, batch in self.batches(items):
-            weights = np.asarray(self._look(variables, batch.source))
+            weights = np.asarray(self._compiled_look(variables, batch.source))
             for row, i in enumerate(rows):
                 results[i] = weights[:, row]
         return results
 
-    @functools.cached_property
-    def _look(self):
-        def look(variables, source):
-            weights = self.batch_attention(variables, source)["encoder_self"].weights
-            return weights[:, :, :, 0, 1 : self.before]
-
-        return jax.jit(look)
+    def _look(self, variables, source):
+        weights = self.batch_attention(variables, source)["encoder_self"].weights
+        return weights[:, :, :, 0, 1 : self.before]
 
     def _split(self, line: str, place: str) -> tuple[str, str]:
         """Splits a line into a file name and a question, or '' if the model has no questions."""
@@ -177,6 +166,7 @@ class PictureReader:
     def __init__(self, look: Look, size: int):
         self.look, self.size, self.grid = look, size, look.side // size
         self.held_out: dict[str, UInt8[np.ndarray, "P F"]] = {}
+        self._sent: dict[str, UInt8[np.ndarray, "P F"]] = {}
         self.digest = hashlib.sha256(repr((*look, size)).encode()).hexdigest()[:16]
 
     def know(self, names: Sequence[str], pictures: PictureStore) -> None:
@@ -188,6 +178,17 @@ class PictureReader:
                     "each set into a folder of its own and its table above both"
                 )
 
+    def receive(self, data: bytes, name: str) -> str:
+        """Keeps an image of a request among the newest `MAX_SENT`; returns its name for `encode`.
+
+        Args:
+          data: the content of an image file, which is called `name` in messages.
+        """
+        patches = to_patches(read_picture(data, *self.look, name=name), self.size)
+        key = hashlib.sha256(patches.tobytes()).hexdigest()
+        self._sent = dict([*self._sent.items(), (key, patches)][-MAX_SENT:])
+        return key
+
     def encode(self, lines: Sequence[str]) -> list[UInt8[np.ndarray, "P F"]]:
         """Returns the patches of each image, or zero patches for a blank line."""
         return [self._read(line.strip()) for line in lines]
@@ -195,8 +196,9 @@ class PictureReader:
     def _read(self, name: str) -> UInt8[np.ndarray, "P F"]:
         if not name:
             return np.zeros((0, self.size**2 * self.look.channels), np.uint8)
-        if name in self.held_out:
-            return self.held_out[name]
+        for known in (self._sent, self.held_out):
+            if name in known:
+                return known[name]
         return to_patches(read_picture(Path(name).expanduser(), *self.look), self.size)
 
     def pieces(self, patches: UInt8[np.ndarray, "P F"]) -> list[str]:

@@ -52,7 +52,11 @@ class PrefixReader:
         return moves
 
     def _moves(self, prefix: Prefix) -> Int[np.ndarray, "S V"]:
-        fixed, last = self._split(prefix)
+        normal = self._tokenizer.normalize(prefix.text)
+        start = 0 if prefix.ignore_case else max(0, normal.rfind(SPACE))  # of the last word
+        last = normal[start:] + SPACE * bool(normal and prefix.text[-1:].isspace())
+        [words] = self._tokenizer.encode([normal[:start].replace(SPACE, " ")]) if start else [[]]
+        fixed = [*prefix.tokens, *words]
         rest, texts = _bytes(last, prefix.ignore_case), self._texts[prefix.ignore_case]
         end = len(fixed) + len(rest)
         moves = np.full((end + 1, self._tokenizer.vocab_size), -1, np.int16)
@@ -73,16 +77,6 @@ class PrefixReader:
                 "it out"
             )
         return moves
-
-    def _split(self, prefix: Prefix) -> tuple[list[int], str]:
-        """Returns the ids of the words that are fixed, and the normalised last word."""
-        text, normal = prefix.text, self._tokenizer.normalize(prefix.text)
-        start = 0 if prefix.ignore_case else max(0, normal.rfind(SPACE))
-        last = normal[start:] + SPACE * bool(normal and text[-1:].isspace())
-        return [*prefix.tokens, *self._encode(normal[:start])], last
-
-    def _encode(self, normal: str) -> list[int]:
-        return self._tokenizer.encode([normal.replace(SPACE, " ")])[0] if normal else []
 
 
 def _bytes(piece: str, fold: bool | int) -> bytes:

@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
-from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
+from transformer.data.batches import stack_rows
+from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN
 from transformer.decoding.sampling import NOT_FINITE, Sample, SamplingRule, sample, start_sample
 from transformer.decoding.search import (
     Continuations,
@@ -52,9 +53,7 @@ class _Decoder:
         return self._model.apply(variables, source, mask, beam_size, steps, method="init_cache")
 
     def _step(self, variables: Variables) -> Callable[[Any, Any], tuple[Any, Any]]:
-        return lambda tokens, cache: self._model.apply(
-            variables, tokens, cache, method="decode_step"
-        )
+        return functools.partial(self._model.apply, variables, method="decode_step")
 
     def _rule(self, beam_size: int) -> Rule:
         penalty = self._decode.length_penalty, self._decode.alpha
@@ -116,9 +115,8 @@ class BeamSearch(_Decoder):
             unfinished = len(rows) - int(finished.sum())
             if unfinished <= keep:
                 done = jax.device_get(search.done)
-                hypotheses |= {
-                    row: jax.tree.map(lambda x, i=i: x[i], done) for i, row in enumerate(rows)
-                }
+                each = (jax.tree.map(lambda x, i=i: x[i], done) for i in range(len(rows)))
+                hypotheses |= zip(rows, each, strict=True)
             if not unfinished and (steps == max_length or not prepares):
                 return [hypotheses[row] for row in range(len(limits))]
             if 0 < unfinished <= keep:
@@ -254,9 +252,7 @@ class Writer(_Decoder):
     def _prompts(self, prefixes: list[list[int]], rows: int, most: int) -> Prompts:
         # The attention time is proportional to this static number of steps.
         steps = static_length(min(most, self.context), self.context)
-        tokens = np.full((rows, steps), PAD_ID, np.int32)
-        for row, ids in enumerate(prefixes):
-            tokens[row, : len(ids)] = ids
+        tokens = stack_rows(prefixes, rows, steps)
         lengths = [len(ids) for ids in prefixes] + [0] * (rows - len(prefixes))
         return Prompts(jnp.asarray(tokens), jnp.asarray(lengths))
 

@@ -2,8 +2,10 @@
 
 import collections
 import functools
+import itertools
 import logging
 import math
+import operator
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -78,10 +80,8 @@ class Segmenter:
         keep_whole: bool = False,
     ):
         self._splits, self._keep_whole = config.decode.split_sentences, keep_whole
-        self.language, self._tagger = (
-            source_language(config.decode, config.data),
-            Tagger(config.data, None),
-        )
+        self.language = source_language(config.decode, config.data)
+        self._tagger = Tagger(config.data, None)
         self._folder, self._encode, self._max_length = folder, encode, max_length
         self._max_tokens = min(config.data.max_tokens, max_length)
 
@@ -94,18 +94,16 @@ class Segmenter:
         if self._keep_whole and length <= self._max_length:
             return [line]
         sentences = split_sentences(text, self.language, self.measured.get("words", {}))
-        if len(sentences) == 1:
-            whole = length <= self._max_length
-        else:
-            most, limit = self.limits
-            whole = len(sentences) <= most and length <= limit
-        if whole:
+        most, limit = self.limits if len(sentences) > 1 else (1, self._max_length)
+        if len(sentences) <= most and length <= limit:
             return [line]
         segments, cut = [], 0
         for group in self._groups(tag, sentences):
-            parts = self._parts(tag, group)
+            parts = [group]
+            if self._length(tag, group) > self._max_length:
+                parts = halve(group, lambda part: self._length(tag, part) <= self.limits[1])
+                cut += len(parts) > 1
             segments += [f"{tag} {part.strip()}".lstrip() for part in parts]
-            cut += len(parts) > 1
         if cut:
             sentence = "a sentence" if cut == 1 else f"{cut} sentences"
             logger.warning(
@@ -169,12 +167,6 @@ class Segmenter:
                 group, size = "", 0
             group, size = group + sentence, size + 1
         yield group
-
-    def _parts(self, tag: str, text: str) -> list[str]:
-        """Returns the parts of a sentence if it is too long, or else the whole sentence."""
-        if self._length(tag, text) <= self._max_length:
-            return [text]
-        return halve(text, lambda part: self._length(tag, part) <= self.limits[1])
 
 
 def measure_lines(
@@ -242,8 +234,7 @@ def segment_rules(language: str, words: Mapping[str, bool]) -> dict[str, Any]:
         codes = lists if of_all else ("any", language if language in lists else "en")
         entries = [word for code in codes for word in lists[code].get(kind, "").split()]
         if kind in ("known", "plain"):
-            learnt = [w for w in words if words[w] == (kind == "known") and WORD.fullmatch(w)]
-            entries += learnt
+            entries += [w for w in words if words[w] == (kind == "known") and WORD.fullmatch(w)]
         # Each of these words may be capitalised at the start of a sentence.
         cases = (f"[{w[0]}{w[0].upper()}]{w[1:]}" if w[0].islower() else w for w in entries)
         parts[kind] = "|".join(dict.fromkeys(cases)).replace(".", r"\.") or "(?!)"
@@ -327,14 +318,8 @@ def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]
     spaced = 3 * len("".join(UNSPACED.findall(whole)).encode()) < len(whole.encode())
     for part in parts[1:]:
         both = [
-            Translation(
-                _text(a.text, b.text, spaced),
-                a.score + b.score,
-                a.tokens + b.tokens,
-                a.degenerate + b.degenerate,
-            )
-            for a in best
-            for b in part
+            Translation._make((_text(a.text, b.text, spaced), *map(operator.add, a[1:], b[1:])))
+            for a, b in itertools.product(best, part)
         ]
         both.sort(key=lambda each: (each.degenerate, -each.score))
         best = distinct(both)[: max(1, most)]

@@ -27,6 +27,7 @@ from transformer.inference.base import (
     source_mask,
     static_length,
     static_rows,
+    tied_tables,
 )
 from transformer.inference.hypotheses import (
     BLANK,
@@ -65,6 +66,9 @@ class Translator(TokenPredictor):
         self.target_tokenizer = target_tokenizer
         self.decode = decode
         self.max_length = model.config.max_length
+        self.search = BeamSearch(model, decode)
+        # The weights of cross-attention for a batch.
+        self.cross_weights = jax.jit(lambda *batch: self.batch_attention(*batch)["cross"].weights)
 
     def init_params(self, key: jax.Array) -> Params:
         return self.model.init(key, *self.inputs(self.empty_batch(1, 1)))["params"]
@@ -77,21 +81,9 @@ class Translator(TokenPredictor):
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
         """Returns the embedding tables "source", "target" and "output"; tied keys are joined."""
-        config = self.model.config
-        target = "source_target" if config.one_table else "target"
-        names = {
-            "source_embedding": ("source", self.source_tokenizer),
-            "target_embedding": (
-                target if config.tied_embeddings == "none" else f"{target}_output",
-                self.target_tokenizer,
-            ),
-            "output_embedding": ("output", self.target_tokenizer),
-        }
-        return {
-            name: TokenTable(np.asarray(variables["params"][module]["table"]), tokenizer)
-            for module, (name, tokenizer) in names.items()
-            if "table" in variables["params"].get(module, {})  # images have no source embeddings
-        }
+        source, target = self.source_tokenizer, self.target_tokenizer
+        tokenizers = {"source": source, "target": target, "output": target}
+        return tied_tables(variables["params"], tokenizers)
 
     # -- texts and pairs
 
@@ -175,32 +167,13 @@ class Translator(TokenPredictor):
                     of_run[i] = self.read_best(best, lines[i], 1) or [BLANK]
         return results
 
-    def score(
-        self,
-        variables: Variables,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        first_line: int = 1,
-        done: Callable[[int], None] = lambda count: None,
-    ) -> Iterator[tuple[float, int]]:
-        """Returns the log-probability in nats and the length of each target, given its source.
-
-        Args:
-          first_line: number of the first pair, for warnings.
-          done: called with the number of pairs completed since the last call.
-        """
-        encoded = self.encode_texts(sources, targets, first_line)
-        lengths = [len(ids) + 1 for ids in encoded[1]]
-        return self._log_probs(variables, self.batches(*encoded), lengths, first_line, done)
+    def text_batches(
+        self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1
+    ) -> Iterator[tuple[list[int], Batch]]:
+        return self.batches(*self.encode_texts(sources, targets, first_line))
 
     def pieces(self, ids: Ids) -> list[str]:
         return self.target_tokenizer.pieces(ids)
-
-    def unread(self, source: str, target: str) -> tuple[int, int]:
-        """Returns the number of tokens that are truncated from each side of a pair."""
-        sides = (self.source_tokenizer, source), (self.target_tokenizer, target)
-        first, second = (len(tokenizer.encode([text])[0]) for tokenizer, text in sides)
-        return max(0, first + 1 - self.max_length), max(0, second + 1 - self.max_length)
 
     def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
         """Returns the attention for a source and a target, which defaults to the translation."""
@@ -211,14 +184,15 @@ class Translator(TokenPredictor):
             source = self.lines.without_case(source)
             [[best]] = self.translate(variables, [source], num_best=1, rows=1)
             target = best.text
-        [(source, target, *_)] = self.read_pairs([Pair(source, target)])
+        encoded = self.encode_pairs([Pair(source, target)])
+        unread = [max(0, len(ids) + 1 - self.max_length) for [ids] in encoded]
         [sources], [targets] = self.encode_texts([source], [target], 1)
         length = static_length(max(len(sources), len(targets)) + 1, self.max_length)
         return Attention.of_first_text(
             self._attend(variables, self.make_batch([sources], [targets], 1, length)),
             self.source_names(sources),
             ["<s>", *self.target_tokenizer.pieces(targets)],
-            self.unread(source, target),
+            (unread[0], unread[1]),
         )
 
     # -- token ids
@@ -280,10 +254,6 @@ class Translator(TokenPredictor):
     # -- private methods
 
     @functools.cached_property
-    def search(self) -> BeamSearch:
-        return BeamSearch(self.model, self.decode)
-
-    @functools.cached_property
     def lines(self) -> Lines:
         """Reads lines and writes translations."""
         return Lines(self.source_tokenizer.words, self.decode)
@@ -291,11 +261,6 @@ class Translator(TokenPredictor):
     @functools.cached_property
     def _prefix_reader(self) -> PrefixReader:
         return PrefixReader(self.target_tokenizer)
-
-    @functools.cached_property
-    def cross_weights(self) -> Callable:
-        """A compiled function that returns the weights of cross-attention for a batch."""
-        return jax.jit(lambda *batch: self.batch_attention(*batch)["cross"].weights)
 
     def read_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
         """Replaces copied strings by placeholders if the model uses them; see `read_pair`."""
@@ -336,9 +301,8 @@ class Translator(TokenPredictor):
             return line, target
         [best] = self.translate(variables, [source], num_best=self.decode.beam_size, rows=1)
         texts = [each.text for each in reversed(best)]
-        return source, {self.lines.write(text, line, {})[0]: text for text in texts}.get(
-            target, target
-        )
+        originals = {self.lines.write(text, line, {})[0]: text for text in texts}
+        return source, originals.get(target, target)
 
     def decode_lines(
         self,

@@ -10,6 +10,7 @@ from transformer.metrics.registry import proportion_interval
 
 BINS = 15  # as in Guo et al. 2017
 ROC_POINTS = 101  # points per ROC curve in the results
+MIN_PROBABILITY = np.finfo(np.float32).tiny  # replaces probabilities that underflow to zero
 
 
 class Reliability(NamedTuple):
@@ -105,11 +106,11 @@ def class_scores(
 
     Returns:
       `accuracy`, `macro_f1` and `ece`, from 0 to 1; `nll`, the mean negative log-likelihood in nats
-      per text; `texts`, the number of texts; `classes`, see `class_report`; `confusion`, the
-      confusion matrix; `roc`, the one-vs-rest ROC curve of each class; `auc`, the mean area under
-      these curves; and `reliability`, see `Reliability`. `macro_f1` is the mean F1 of the classes
-      that occur as true or predicted labels, as by default in scikit-learn. A class with no texts
-      or with all texts has no ROC curve.
+      per text; `classes`, see `class_report`; `confusion`, the confusion matrix; `roc`, the
+      one-vs-rest ROC curve of each class; `auc`, the mean area under these curves; and
+      `reliability`, see `Reliability`. `macro_f1` is the mean F1 of the classes that occur as true
+      or predicted labels, as by default in scikit-learn. A class with no texts or with all texts
+      has no ROC curve.
     """
     predicted = probabilities.argmax(axis=1)
     confusion = confusion_matrix(truth, predicted, len(labels))
@@ -128,10 +129,8 @@ def class_scores(
     scores: dict[str, Any] = {
         "accuracy": hits / len(truth),
         "macro_f1": float(np.mean(f1)),
-        # The smallest normal float32 replaces probabilities that underflow to zero.
-        "nll": float(-np.log(np.maximum(likelihoods, np.finfo(np.float32).tiny)).mean()),
+        "nll": float(-np.log(np.maximum(likelihoods, MIN_PROBABILITY)).mean()),
         "ece": curve.error,
-        "texts": len(truth),
         "classes": report,
         "confusion": confusion.tolist(),
         "roc": {

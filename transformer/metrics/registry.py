@@ -5,6 +5,7 @@ and in the task's module for other tasks.
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping
@@ -62,15 +63,9 @@ class Metric:
         return self.heading or self.label
 
 
-def _loss_metric(name: str, title: str, unit: str = "", **others) -> Metric:
-    """Returns a metric for which lower is better."""
-    return Metric(name, title, unit, higher_is_better=False, **others)
-
-
-def _percent_metric(name: str, title: str, **others) -> Metric:
-    """Returns a metric that is a fraction and is displayed as a percentage."""
-    return Metric(name, title, "%", scale=100.0, **others)
-
+_loss_metric = functools.partial(Metric, higher_is_better=False)
+# A fraction that is displayed as a percentage.
+_percent_metric = functools.partial(Metric, unit="%", scale=100.0)
 
 _NLL = _loss_metric("nll", "nll", "nats", format=",.4f", panel=LOSSES, shown=())
 _LOSS = _loss_metric("loss", "loss", "nats", format=",.4f", panel=LOSSES, shown=(PROGRESS,))

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer.model.architecture import Architecture, Network, Source, count_kernels
+from transformer.model.architecture import Network, Source, count_kernels
 from transformer.model.attention import masked_softmax
 from transformer.model.build import build_model
 from transformer.model.config import FLOAT32, Dtypes, ModelConfig
@@ -103,20 +103,16 @@ class Classifier(Network):
 
     @property
     def max_positions(self) -> int | None:
-        return self._architecture().max_positions
+        return build_model(self.config).max_positions
 
     @nn.nowrap
     def sown_attention(self, sown: Mapping[str, Any], name: str) -> dict[str, list[Array]]:
-        return self._architecture().sown_attention(sown.get("encoder", {}), name)
+        return build_model(self.config).sown_attention(sown.get("encoder", {}), name)
 
     @nn.nowrap
     def weights_per_token(self, params: Any) -> int:
         pooling = count_kernels(params.get("attention_pooling", {}))
-        return self._architecture().weights_per_token(params["encoder"]) + pooling
-
-    @nn.nowrap
-    def _architecture(self) -> Architecture:
-        return build_model(self.config)
+        return build_model(self.config).weights_per_token(params["encoder"]) + pooling
 
 
 class BagOfEmbeddings(Network):

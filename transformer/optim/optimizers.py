@@ -35,10 +35,20 @@ def make_optimizer(
       factor: returns the learning rate factor for a parameter name such as
         "encoder_layers_0/norm/scale".
 
-    Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2.
+    Source: Kingma and Ba 2015, algorithm 1, of which "adam" and "adamw" share the direction;
+    Loshchilov and Hutter 2019, algorithm 2; "lion" is algorithm 2 of Chen et al. 2023, "Symbolic
+    Discovery of Optimization Algorithms".
     """
     clip = [by_shape(optax.clip_by_global_norm(config.clip_norm))] if config.clip_norm else []
-    direct = make_direction(config, stacked)
+    adam = optax.scale_by_adam(config.beta1, config.beta2, config.epsilon)
+    if config.name == "adafactor":
+        direct = _adafactor(stacked)
+    elif config.name == "lion":
+        direct = by_shape(optax.scale_by_lion(config.beta1, config.beta2))
+    elif config.name == "muon":
+        direct = _muon(adam, config.muon_momentum, stacked)
+    else:
+        direct = by_shape(adam)
     optimizer = optax.chain(*clip, direct, _descend(config.name != "adam", stacked, factor))
     return _gathering(optimizer) if config.gradient_accumulation_steps > 1 else optimizer
 
@@ -127,28 +137,10 @@ def _descend(
 
         return jax.tree.map_with_path(step, directions, params), state
 
-    return optax.GradientTransformationExtraArgs(
-        lambda params: optax.EmptyState(), cast(Any, update)
-    )
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, cast(Any, update))
 
 
 # -- update directions, without learning rate and weight decay
-
-
-def make_direction(
-    config: OptimizerConfig, stacked: Collection[str]
-) -> optax.GradientTransformation:
-    """Returns the transformation from gradients to update directions, which are subtracted.
-
-    "adam" and "adamw" share one direction (Kingma and Ba 2015, algorithm 1). "lion" is algorithm 2
-    of Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms".
-    """
-    if config.name == "adafactor":
-        return _adafactor(stacked)
-    if config.name == "lion":
-        return by_shape(optax.scale_by_lion(config.beta1, config.beta2))
-    adam = optax.scale_by_adam(config.beta1, config.beta2, config.epsilon)
-    return _muon(adam, config.muon_momentum, stacked) if config.name == "muon" else by_shape(adam)
 
 
 def count_own_axes(path: Any, param: Any, stacked: Collection[str]) -> int:
@@ -181,12 +173,9 @@ def _muon(
         inner = names[-1].endswith("kernel") and names[0] != "output"
         return "matrix" if inner and count_own_axes(path, param, stacked) == 2 else "other"
 
-    def scale(tree, params):
-        return jax.tree.map(lambda x: MUON_RMS * max(x.shape[-2:]) ** 0.5 * x, tree)
-
     matrices = optax.chain(
         by_shape(scale_by_muon(beta=momentum, weight_dimension_numbers=axes)),
-        optax.stateless(scale),
+        optax.stateless_with_tree_map(lambda x, _: MUON_RMS * max(jnp.shape(x)[-2:]) ** 0.5 * x),
     )
     return optax.partition(
         {"matrix": matrices, "other": by_shape(others)},
@@ -197,13 +186,10 @@ def _muon(
 def by_shape(direct: optax.GradientTransformation) -> optax.GradientTransformation:
     """Applies `direct` to one stacked array for each parameter shape; see `stack_by_shape`."""
 
-    def apart(groups, tree):
-        members = {name: iter(group) for name, group in groups.items()}
-        return jax.tree.map(lambda x: next(members[_shape(x)]), tree)
-
     def update(gradient, state, params=None):
         groups, state = direct.update(stack_by_shape(gradient), state)
-        return apart(groups, gradient), state
+        members = {name: iter(group) for name, group in cast(Any, groups).items()}
+        return jax.tree.map(lambda x: next(members[_shape(x)]), gradient), state
 
     return optax.GradientTransformation(
         lambda params: direct.init(stack_by_shape(params)), cast(Any, update)

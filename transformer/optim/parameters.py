@@ -127,9 +127,8 @@ def matching(key: str, pattern: str, names: Collection[str]) -> list[str]:
     Raises:
       UserError: the pattern matches no name.
     """
-    found = [name for name in names if re.search(pattern, name)]
-    if found:
-        return found
+    if matches := [name for name in names if re.search(pattern, name)]:
+        return matches
     modules = dict.fromkeys(re.sub(r"\d+$", "N", name.split("/")[0]) for name in names)
     raise UserError(
         f"config.{key} has {shorten(pattern)!r}, which matches no parameter: names begin with "

@@ -193,6 +193,7 @@ class Checkpoints:
             record = self._read(step)
             # Checked before the shapes of the state, which depend on the tokenizers.
             check_fingerprint(record["progress"], fingerprint, self.folder, text_digest)
+            self._check_state(record["leaves"], describe_leaves(leaves))
             arrays = self._restore(step, record["leaves"], leaves)
         except DamageError as error:
             raise self._damaged(step, error) from None
@@ -237,6 +238,17 @@ class Checkpoints:
         if progress := self.newest_progress():
             check_fingerprint(progress, fingerprint, self.folder, text_digest)
 
+    def _check_state(self, saved: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+        """Raises UserError if the arrays of the training state differ, but not the parameters."""
+        theirs, ours = by_group(saved), by_group(expected)
+        if theirs.get(PARAMS) == ours[PARAMS] and theirs != ours:
+            name = min(x for x in {*saved, *expected} if saved.get(x) != expected.get(x))
+            raise UserError(
+                f"the training in {self.folder.parent} cannot be resumed: another version of this "
+                f"code or of optax saved its state ({name} differs). Everything else still works, "
+                f"and config.train.init_from={self.folder.parent} starts a run from its weights"
+            )
+
     def _write_record(self) -> None:
         """Writes the pending checkpoint's record, before Orbax renames its folder to the step."""
         assert self._saving is not None
@@ -267,12 +279,9 @@ class Checkpoints:
         for group, leaves in by_group(like).items():
             check_files(self.folder / str(step), group, self._read(step)["files"])
             shapes = {x: jax.ShapeDtypeStruct(y.shape, y.dtype) for x, y in leaves.items()}
-            kinds = {
-                name: ocp.RestoreArgs(restore_type=np.ndarray)
-                if host
-                else ocp.ArrayRestoreArgs(sharding=x.sharding)
-                for name, x in leaves.items()
-            }
+            kinds = dict.fromkeys(leaves, ocp.RestoreArgs(restore_type=np.ndarray))
+            if not host:
+                kinds = {k: ocp.ArrayRestoreArgs(sharding=x.sharding) for k, x in leaves.items()}
             items[group] = ocp.args.PyTreeRestore(item=shapes, restore_args=kinds)
         try:
             restored = self._manager.restore(step, args=ocp.args.Composite(**items))
@@ -336,7 +345,8 @@ def check_fingerprint(
     if saved and text_digest and saved != text_digest:
         raise UserError(
             f"the run in {folder.parent} was trained on text with the digest {saved}, not "
-            f"{text_digest}: restore the original training text, or use another folder"
+            f"{text_digest}: restore the original training text, or use another folder; "
+            "everything except training still works"
         )
 
 

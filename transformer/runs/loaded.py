@@ -4,11 +4,9 @@ import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from flax.traverse_util import unflatten_dict
-from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention
@@ -21,6 +19,8 @@ from transformer.data.corpora import Tagger
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.files import import_sibling, partial_folder
+from transformer.inference.base import Embeddings
+from transformer.inference.confidence import Confidence, estimate, read_weights
 from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import Alternative, Branch, NextToken
 from transformer.inference.inspection import Inspector, count_and_temperature
@@ -33,16 +33,6 @@ from transformer.runs.workdir import load_config, run_folder, stored_run
 from transformer.tasks import REGISTRY
 from transformer.tasks.pair_scores import refuse_blank
 from transformer.tasks.translation import TranslationTask, make_translator, save_tokenizers
-
-
-class Embeddings(NamedTuple):
-    """An embedding table: row i of the float32 array `vectors` is the embedding of `tokens[i]`."""
-
-    tokens: list[str]
-    vectors: Float[np.ndarray, "V D"]
-
-    def __repr__(self) -> str:
-        return f"Embeddings({self.vectors.dtype} {list(self.vectors.shape)})"
 
 
 def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "LoadedRun":
@@ -164,6 +154,20 @@ class LoadedRun(Run):
         pairs = list(zip(texts, targets, strict=True)) if operation.has_pairs else texts
         return [score for [score] in operation.answer(Request(pairs, source_tag=source_tag))]
 
+    def confidence(
+        self,
+        texts: Iterable[str],
+        targets: Iterable[str] | None = None,
+        source_tag: str | None = None,
+    ) -> list[Confidence]:
+        """Returns the confidence in each target, by default the model's translation of a text."""
+        operation, texts = self.operation("confidence"), list_of_texts(texts)
+        if targets is None:
+            return [sure for _, sure in operation.answer(Request(texts, source_tag=source_tag))]
+        targets, weights = self._targets("confidence", texts, targets), read_weights(self.folder)
+        tokens = self.next_tokens(texts, targets, 1, source_tag=source_tag)
+        return [estimate(weights, *each) for each in zip(targets, tokens, strict=True)]
+
     def next_tokens(
         self,
         texts: Iterable[str],
@@ -184,7 +188,7 @@ class LoadedRun(Run):
         targets = self._targets("next_tokens", texts, targets)
         options = count_and_temperature(num_best, temperature)
         if isinstance(model := self.trained.predictor, Generator):
-            return model.next_tokens(self.trained.variables, texts, *options)
+            return model.distributions(self.trained.variables, model.text_batches(texts), *options)
         pairs = self._sources(texts, source_tag), targets
         return self._inspector("next_tokens").next_tokens(*pairs, *options)
 

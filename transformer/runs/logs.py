@@ -33,40 +33,11 @@ with contextlib.ExitStack() as after:
     from tensorboardX.summary import scalar
 
 
-class _Board:
-    """Writes a run's TensorBoard event file in the calling thread.
+class MetricsWriter:
+    """Writes metrics to `metrics.jsonl`, and to a TensorBoard event file in the calling thread.
 
     tensorboardX's own writer thread stops after a disk error, and later writes would then block
-    forever. TensorBoard hides events in earlier files from step `purge_step` on.
-    """
-
-    def __init__(self, workdir: Path, purge_step: int):
-        self._path = workdir / f"{EVENTS}.{int(time.time())}.{socket.gethostname()}"
-        self._file = RecordWriter(str(self._path))
-        self._write(file_version=BOARD_VERSION)
-        self._write(step=purge_step, file_version=BOARD_VERSION)
-        self._write(step=purge_step, session_log=SessionLog(status=SessionLog.START))
-
-    def write(self, split: str, values: Mapping[str, float], step: int) -> None:
-        """Writes the values of a step, and flushes evaluations, which are rare, to disk."""
-        for name, value in values.items():
-            self._write(step=step, summary=scalar(f"{split}/{name}", value))
-        if split != "train":
-            with naming(self._path):
-                self._file.flush()
-
-    def close(self) -> None:
-        """Closes the file, ignoring errors while its buffer is flushed."""
-        with contextlib.suppress(OSError):
-            self._file.close()
-
-    def _write(self, **fields: Any) -> None:
-        with naming(self._path):
-            self._file.write(Event(wall_time=time.time(), **fields).SerializeToString())
-
-
-class MetricsWriter:
-    """Writes metrics to `metrics.jsonl` and to TensorBoard.
+    forever. TensorBoard hides events in earlier files after `step`.
 
     Args:
       workdir: the run's folder.
@@ -77,9 +48,20 @@ class MetricsWriter:
 
     def __init__(self, workdir: Path, step: int, evaluated: bool = True, logged: bool = True):
         self._path = workdir / METRICS
-        self._drop_after(step, evaluated, logged)
+        if self._path.exists():
+            lines = []
+            for line in self._path.read_bytes().splitlines():
+                event, wrong = parse_json(line, {"step": int, "split": str})
+                place, split = (math.inf, "") if wrong else (event["step"], event["split"])
+                if place < step or (place == step and (logged if split == "train" else evaluated)):
+                    lines.append(line + b"\n")
+            write_bytes(self._path, b"".join(lines))
+        self._events = workdir / f"{EVENTS}.{int(time.time())}.{socket.gethostname()}"
+        self._file = RecordWriter(str(self._events))
+        self._write_event(file_version=BOARD_VERSION)
         # Events are purged even at step 0: a run may have been killed before its first checkpoint.
-        self._board = _Board(workdir, purge_step=step + 1)
+        self._write_event(step=step + 1, file_version=BOARD_VERSION)
+        self._write_event(step=step + 1, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
         """Writes the values of one step; nonfinite values become null in JSON."""
@@ -87,22 +69,20 @@ class MetricsWriter:
         line = {"step": step, "split": split, **finite}
         with naming(self._path), self._path.open("a") as file:
             file.write(json.dumps({**line, SEAL: seal_of(line)}) + "\n")
-        self._board.write(split, values, step)
+        for name, value in values.items():
+            self._write_event(step=step, summary=scalar(f"{split}/{name}", value))
+        if split != "train":  # evaluations are rare
+            with naming(self._events):
+                self._file.flush()
 
     def close(self) -> None:
-        """Flushes and closes the event file."""
-        self._board.close()
+        """Closes the event file, ignoring errors while its buffer is flushed."""
+        with contextlib.suppress(OSError):
+            self._file.close()
 
-    def _drop_after(self, step: int, evaluated: bool, logged: bool) -> None:
-        if not self._path.exists():
-            return
-        lines = []
-        for line in self._path.read_bytes().splitlines():
-            event, wrong = parse_json(line, {"step": int, "split": str})
-            place, split = (math.inf, "") if wrong else (event["step"], event["split"])
-            if place < step or (place == step and (logged if split == "train" else evaluated)):
-                lines.append(line + b"\n")
-        write_bytes(self._path, b"".join(lines))
+    def _write_event(self, **fields: Any) -> None:
+        with naming(self._events):
+            self._file.write(Event(wall_time=time.time(), **fields).SerializeToString())
 
 
 def write_snapshot(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) -> None:

@@ -20,10 +20,12 @@ from transformer.config.keys import FREE, having
 from transformer.errors import UserError, shorten
 from transformer.files import hash_file, read_json, write_json
 from transformer.inference.base import Predictor, Variables, on_all_devices
+from transformer.inference.confidence import FILE as CONFIDENCE
 from transformer.metrics.registry import rank
 from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.upgrades import numbered
 from transformer.runs.weights import CHOICE, Weights
-from transformer.runs.workdir import FORMAT, check_folder, load_config, newest_step
+from transformer.runs.workdir import check_folder, load_config, newest_step
 
 CHECKPOINTS, RESULTS, REPORT = "checkpoints", "results.json", "report.html"
 RUN = "run.json"  # data recorded before training, see `read_run`
@@ -55,7 +57,7 @@ class RunProgress:
     fields cover the steps since the last log line; `line_sums` (see `metrics.tokens.to_list`) is
     filled before a save. `best` and `best_loss` are the metric and the loss of the best evaluation,
     `last` is the newest metric value, and `lowest_loss` is the lowest loss so far. `text_digest` is
-    the digest of the training data, or '' in older runs.
+    the digest of the training data, or '' for imported models.
     """
 
     fingerprint: str
@@ -204,8 +206,8 @@ class Run:
             )
 
     def delete_results(self) -> None:
-        """Deletes the scores and the choice of weights, which further training makes obsolete."""
-        for name in (RESULTS, CHOICE):
+        """Deletes what further training makes obsolete: scores, calibration, chosen weights."""
+        for name in (RESULTS, CHOICE, CONFIDENCE):
             (self.folder / name).unlink(missing_ok=True)
 
     def claim(self) -> None:
@@ -213,7 +215,7 @@ class Run:
         self.check_same(training=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         variants.save(self.folder, self.config.to_dict())
-        write_json(self.folder / "config.json", {"format": FORMAT, **self.config.to_dict()})
+        write_json(self.folder / "config.json", numbered(self.config.to_dict()))
 
     def check_same(self, training: bool = False) -> None:
         """Raises UserError if the folder has a run of another config, or a link that leads outside.

@@ -68,7 +68,8 @@ class Weights:
     """The weights of a run, and the rule in the run's config that selects them."""
 
     def __init__(self, folder: Path, config: ConfigDict):
-        self.folder, self.metric = folder, config.train.best_metric
+        self.folder, self.place = folder, folder / "checkpoints"
+        self.metric = config.train.best_metric
         self.rule = {
             "rule": config.evaluate.checkpoint,
             "average": config.evaluate.average_last_n,
@@ -91,7 +92,7 @@ class Weights:
           A dict: the `steps` of the checkpoints, `rule` and `average` from the config, `metric`,
           `newest_step`, and the compared `candidates`, [{"what", "steps", "score"}, ...].
         """
-        with self._checkpoints() as checkpoints:
+        with Checkpoints(self.place, best_metric=self.metric, read_only=True) as checkpoints:
             choice = self._read(checkpoints.steps())
             if isinstance(choice, str):
                 self._check_any(checkpoints.steps(), choice)
@@ -102,7 +103,12 @@ class Weights:
                 template = task.predictor.param_shapes()
                 weights = checkpoints.restore_weights(choice["steps"], template)
                 self.store(weights, checkpoints.newest_progress(), choice)
-        logger.info(_choice_line(choice))
+        steps, metric = ", ".join(f"{x:,}" for x in choice["steps"]), find(choice["metric"]).title
+        line = f"using the weights of step {steps}: evaluate.checkpoint={choice['rule']}"
+        for each in choice["candidates"]:
+            score = math.nan if each["score"] is None else each["score"]
+            line += f"; {CANDIDATES[each['what']]}: {score:.4g} {metric} on validation"
+        logger.info(line)
         return choice
 
     def store(self, weights: Any, progress: Any, choice: Any = None) -> None:
@@ -131,7 +137,7 @@ class Weights:
           fingerprint: the expected fingerprint of the tokenizers in the run's progress.
           steps: steps of the checkpoints to use instead of the saved choice.
         """
-        with self._checkpoints() as checkpoints:
+        with Checkpoints(self.place, best_metric=self.metric, read_only=True) as checkpoints:
             choice = self._read(checkpoints.steps())
             if not isinstance(choice, str) and list(steps) in ([], choice["steps"]):
                 stored = choice[STORED]
@@ -174,10 +180,6 @@ class Weights:
                 f"{self.folder} has no checkpoint, and {why}: train until the first one is saved, "
                 "restore the original, or leave config.evaluate as it is there"
             )
-
-    def _checkpoints(self) -> Checkpoints:
-        place = self.folder / "checkpoints"
-        return Checkpoints(place, best_metric=self.metric, read_only=True)
 
     def _read(self, steps: Sequence[int]) -> dict[str, Any] | str:
         """Returns the saved choice of weights, or the reason why there is no valid choice.
@@ -233,13 +235,3 @@ class Weights:
             value = sign * score if math.isfinite(score) else None
             choice["candidates"].append({"what": kind, "steps": steps, "score": value})
         return choice | {"steps": compared[max(compared, key=measured.__getitem__)]}
-
-
-def _choice_line(choice: Mapping[str, Any]) -> str:
-    """Returns a log line with the selected checkpoint steps and the scores of all candidates."""
-    steps, metric = ", ".join(f"{step:,}" for step in choice["steps"]), find(choice["metric"]).title
-    line = f"using the weights of step {steps}: evaluate.checkpoint={choice['rule']}"
-    for each in choice["candidates"]:
-        score = math.nan if each["score"] is None else each["score"]
-        line += f"; {CANDIDATES[each['what']]}: {score:.4g} {metric} on validation"
-    return line

@@ -15,18 +15,17 @@ from transformer import variants
 from transformer.checks import check
 from transformer.config import complete, flatten
 from transformer.errors import UserError
-from transformer.files import parse_json, read_file, read_json
+from transformer.files import mismatch, parse_json, read_file, read_json
 from transformer.metrics.registry import rank
+from transformer.runs.upgrades import upgrade
 
 # A subfolder that may be a link out of the run's folder: checkpoints are large, and only training
 # modifies them. Training with linked checkpoints therefore requires a flag.
 MAY_BE_LINKED, LINK_FLAG = "checkpoints", "linked_checkpoints"
 EVALUATIONS = "evaluations"  # subfolder for all scores except the run's own results
-# The format of the run folders that this version writes: `format` in config.json, or 1 if missing.
-# Increase it if older versions cannot read the folders. Each version reads all earlier formats.
-FORMAT = 1
 # Required keys of a run's config. Other missing keys are newer than the run and get defaults.
 ESSENTIAL = {"task": str, "model": dict, "data": dict, "tokenizer": dict}
+SAVED = {"format?": int}  # shape of a config before its upgrade
 STORED = Path(__file__).parents[1] / "stored"  # trained runs that are a part of the package
 COMMAND = "sweep.json"  # file with the command of a sweep, see `experiments.sweep.trial_configs`
 
@@ -112,24 +111,21 @@ def load_config(folder: Path) -> ConfigDict:
             f"{folder} has no run (no config.json): train first, or name another folder"
         )
     fix = "restore the original"
-    if (number := read_json(path, {"format?": int}, fix).get("format", 1)) > FORMAT:
-        raise UserError(
-            f"{folder} has format {number}, but this version of transformer-jax reads only formats "
-            f"up to {FORMAT}: install the version that wrote it, or a later one"
-        )
+    saved = upgrade(read_json(path, SAVED, fix), folder)
     variants.check(folder)
-    return parse_config(read_json(path, ESSENTIAL, fix), path, fix)
+    return parse_config(saved, path, fix)
 
 
 def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
-    """Completes and validates a config that was saved as JSON.
+    """Completes and validates a config that was saved as JSON, after its upgrade.
 
     Args:
       path: the file of the config, for the error message.
       fix: the suggested fix at the end of the error message.
     """
-    saved.pop("format", None)
     try:
+        if wrong := mismatch(saved, ESSENTIAL):
+            raise UserError(wrong)
         config = complete(ConfigDict(saved))
         check(config)
     except (ValueError, AttributeError, UserError) as error:  # including ConfigDict's own errors
@@ -161,9 +157,8 @@ def find_trials(folder: Path) -> list[Trial]:
     """
     configs: dict[Path, dict[str, Any]] = {}
     for path in sorted(folder.glob("trials/*/config.json")):
-        if config := _read_object(path, {"train": dict}):
-            config.pop("format", None)
-            configs[path.parent] = flatten(ConfigDict(config))
+        if config := _read_object(path, {**SAVED, "train": dict}):
+            configs[path.parent] = flatten(ConfigDict(upgrade(config, path.parent)))
     keys = dict.fromkeys(key for config in configs.values() for key in config)
     differing = [key for key in keys if len({repr(c.get(key)) for c in configs.values()}) > 1]
     trials = []

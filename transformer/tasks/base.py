@@ -113,6 +113,10 @@ class Task(abc.ABC):
             fields["num_encoder_layers"] = 0
         check_names(ModelConfig(size, size, **fields))
 
+    def text_settings(self, folder: Path | None) -> tuple[Any, ...]:
+        """Returns the settings, run folder and initial folder for `data.encode.make_tokenizer`."""
+        return self.config.data, self.config.tokenizer, folder, initial_folder(self.config)
+
     @abc.abstractmethod
     def read_text(self, folder: Path | None) -> Any:
         """Returns the dataset for `text` (see `Task`), read from the data sources in the config."""

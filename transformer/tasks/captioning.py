@@ -22,9 +22,7 @@ from transformer.data.pictures.sources import (
 from transformer.data.token_store import TokenStore, digest_arrays
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import UserError
-from transformer.inference.base import Variables
 from transformer.inference.pictures import Captioner, PictureReader
-from transformer.inference.translator import Translation
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks import pair_scores
@@ -61,7 +59,7 @@ class CaptionCorpus:
     items: Mapping[str, Sequence[LabelledPicture]]
     pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
     too_long: int
-    sampler = None
+    sampler, reports = None, ()
 
     @property
     def arrays_digest(self) -> str:
@@ -94,9 +92,9 @@ class CaptionTask(TranslationTask):
         items = {split: source.splits[split] for split in SCORED_SPLITS}
         refuse_empty(items, "")
         train = source.splits["train"]
-        tokenizer = train_tokenizer([item.label for item in train], self.config, folder)
-        tokenizer = tokenizer.writer().typed()
-        ids = tokenizer.encode([item.label for item in train])
+        captions = [item.label for item in train]
+        tokenizer = train_tokenizer(captions, self.config, folder).writer().typed()
+        ids = tokenizer.encode(captions)
         short = [i for i, part in enumerate(ids) if len(part) < data.max_tokens]
         reader = PictureReader(look_of(self.config.model, self.config.data), size)
         corpus = CaptionCorpus(
@@ -170,14 +168,6 @@ class CaptionTask(TranslationTask):
         model = build_model(ModelConfig(1, tokenizer.vocab_size, **model_fields(settings)))
         check_positions(PICTURE, 1 + reader.grid**2, model.config.max_length)
         return Captioner(model, reader, tokenizer, self.config.decode)
-
-    def _mixture(self) -> None:
-        return None
-
-    def _perturbed_scores(
-        self, variables: Variables, pairs: list[Pair], best: list[list[Translation]]
-    ) -> dict[str, Any]:
-        return {}  # the source is not text
 
     @property
     def max_tokens(self) -> int:

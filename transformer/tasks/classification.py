@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ from transformer.errors import UserError
 from transformer.files import Each, read_json, write_json
 from transformer.inference.base import Params, Variables
 from transformer.inference.classifier import ClassPredictor, TextClassifier
-from transformer.metrics.classification import class_scores
+from transformer.metrics.classification import MIN_PROBABILITY, class_scores
 from transformer.model.build import check_names
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
@@ -38,7 +38,6 @@ from transformer.tasks.base import (
     LABELLED,
     Task,
     check_positions,
-    initial_folder,
     model_fields,
     plan_sizes,
     plan_summary,
@@ -51,14 +50,13 @@ LABELS, WEIGHTS = "labels.json", "class_weights.json"
 RESTORE = "restore the file that was written with the checkpoints"
 NO_PIXELS: Mapping[str, Any] = MappingProxyType({})
 SCORED_SPLITS = ("validation", "test")
-# Replaces probabilities that underflow to zero in float32, as in `class_scores`.
-MIN_PROBABILITY = np.finfo(np.float32).tiny
 
 
 class LabelledText(NamedTuple):
     """Held-out texts or images with their labels, the encoded splits, and the tokenizer.
 
-    If a run's folder is loaded, `train` and `source` are None, and `class_weights` are set.
+    If a run's folder is loaded, `train` is None, and `class_weights` are set. If not, `sizes` has
+    the number of items per label, for each split.
     """
 
     tokenizer: Any  # Tokenizer; None for images without questions
@@ -67,7 +65,7 @@ class LabelledText(NamedTuple):
     pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
     encoded: Mapping[str, Any]  # EncodedTexts or EncodedPictures
     train: Any = None  # same types as `encoded`
-    source: Any = None  # LabelledSource
+    sizes: Mapping[str, Mapping[str, int]] = MappingProxyType({})
     class_weights: Float[np.ndarray, "C"] | None = None
 
 
@@ -84,24 +82,16 @@ class ClassificationTask(Task):
     text: LabelledText
     predictor: ClassPredictor
     plan: LabelledPlan
-    plan_type: ClassVar[Any] = LabelledPlan  # batches of `text.train`
 
     def check_model(self) -> None:
         self._make_network(self.config.tokenizer.vocab_size, 2)
 
     def read_text(self, folder: Path | None) -> LabelledText:
-        config, source = self.config, open_labelled(self.config.data)
+        source, settings = open_labelled(self.config.data), self.text_settings(folder)
         held = {split: list(source.splits[split]) for split in SCORED_SPLITS}
         refuse_empty(held)
-        train, tokenizer = prepare_labelled(
-            source.splits["train"],
-            source.labels,
-            config.data,
-            config.tokenizer,
-            folder,
-            initial_folder(config),
-        )
-        return self._make_text(tokenizer, source.labels, held, train=train, source=source)
+        train, tokenizer = prepare_labelled(source.splits["train"], source.labels, *settings)
+        return self._make_text(tokenizer, source.labels, held, train=train, sizes=source.sizes)
 
     def read_kept_text(self, folder: Path) -> LabelledText:
         labels = self.predictor.labels
@@ -114,8 +104,12 @@ class ClassificationTask(Task):
 
     def _make_kept_text(self, folder: Path, *held: Mapping[str, Any]) -> LabelledText:
         tokenizer, labels = self.predictor.tokenizer, self.predictor.labels
-        weights = load_weights(folder, labels)
-        return self._make_text(tokenizer, labels, *held, class_weights=weights)
+        path = folder / WEIGHTS
+        weights = read_json(path, Each(float), RESTORE)
+        if tuple(weights) != tuple(labels):
+            raise UserError(f"{path} is not of the classes of {LABELS}: {RESTORE}")
+        class_weights = np.array(list(weights.values()), np.float32)
+        return self._make_text(tokenizer, labels, *held, class_weights=class_weights)
 
     def _make_text(self, tokenizer, labels, held, pixels: Mapping[str, Any] = NO_PIXELS, **named):
         encoded = {s: self._encode(held[s], pixels.get(s), labels, tokenizer) for s in held}
@@ -156,8 +150,8 @@ class ClassificationTask(Task):
         check_positions(f"data.max_tokens={tokens}", tokens, network.max_positions)
         return network
 
-    def make_plan(self) -> Any:
-        return self.plan_type(self.text.train, self.config.seed, *plan_sizes(self.config.data))
+    def make_plan(self) -> LabelledPlan:
+        return LabelledPlan(self.text.train, self.config.seed, *plan_sizes(self.config.data))
 
     @functools.cached_property
     def class_weights(self) -> Float[np.ndarray, "C"]:
@@ -204,7 +198,10 @@ class ClassificationTask(Task):
             return scores
         right = probabilities.argmax(axis=1) == self.text.encoded[split].labels
         counts = {"accuracy": np.column_stack([right, np.ones(len(right), np.int64)])}
-        lines = self._prediction_lines(split, probabilities)
+        lines = []  # true and predicted label, predicted probability, text
+        for item, row in zip(self.text.held_out[split], probabilities, strict=True):
+            cells = item.label, self.text.labels[row.argmax()], f"{row.max():.6f}", item.text
+            lines.append("\t".join(" ".join(re.split(r"[\t\r\n]+", cell)) for cell in cells))
         return {**scores, "counts": counts, "texts": {f"predictions/{split}.tsv": lines}}
 
     @functools.cached_property
@@ -249,7 +246,6 @@ class ClassificationTask(Task):
         truth, labels = self.text.encoded[split].labels, self.text.labels
         interval = final and self.config.evaluate.bootstrap > 1
         scores = class_scores(truth, probabilities, labels, interval)
-        del scores["texts"]  # the signature includes this number
         likelihoods = np.maximum(probabilities[np.arange(len(truth)), truth], MIN_PROBABILITY)
         right = probabilities.argmax(axis=1) == truth
         kinds = np.array([item.kind.replace(" ", "_") for item in self.text.held_out[split]])
@@ -269,17 +265,6 @@ class ClassificationTask(Task):
         """The part of the score signature that describes how texts are read."""
         return f"max_tokens:{self.config.data.max_tokens}"
 
-    def _prediction_lines(self, split: str, probabilities: Float[np.ndarray, "N C"]) -> list[str]:
-        """Returns tab-separated lines: true and predicted label, predicted probability, text."""
-        labels = self.text.labels
-        return [
-            "\t".join(
-                " ".join(re.split(r"[\t\r\n]+", cell))
-                for cell in (item.label, labels[row.argmax()], f"{row.max():.6f}", item.text)
-            )
-            for item, row in zip(self.text.held_out[split], probabilities, strict=True)
-        ]
-
     def examples(self, split: str, count: int) -> list[Labelled]:
         """Returns a fixed random sample of `count` texts of a split, for display."""
         return [self.text.held_out[split][i] for i in self.spread(split, count)]
@@ -298,33 +283,35 @@ class ClassificationTask(Task):
         held_out.save(workdir, self.text.held_out, self.text.pixels)
 
     def data_summary(self) -> dict[str, Any]:
-        encoded = {"train": self.text.train, **self.text.encoded}
-        splits = {
-            split: {
-                "texts": sum(sizes.values()),
-                **{f"of class {label}": sizes[label] for label in self.text.labels},
-                f"cut to {self.config.data.max_tokens} tokens": encoded[split].cut,
-            }
-            for split, sizes in self.text.source.sizes.items()
-        }
+        tokenizer, encoded = self.text.tokenizer, {"train": self.text.train, **self.text.encoded}
+        splits = {s: self.count(encoded[s], sizes) for s, sizes in self.text.sizes.items()}
         return {
             "splits": splits,
             "oov_rate": self.text.train.unknown_fraction,
-            "vocabulary": {"all": self.text.tokenizer.vocab_size},
+            "vocabulary": {"all": tokenizer.vocab_size} if tokenizer else {},
             **plan_summary(self.plan),
-            "preview": self._preview(),
+            **self.preview(),
         }
 
-    def _preview(self) -> list[dict[str, str]]:
+    def count(self, encoded: Any, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Returns the counts of a split for `data_summary`, given its number of items per label."""
+        return {
+            "texts": sum(sizes.values()),
+            **{f"of class {label}": sizes[label] for label in self.text.labels},
+            f"cut to {self.config.data.max_tokens} tokens": encoded.cut,
+        }
+
+    def preview(self) -> dict[str, Any]:
         """Returns the class and the first tokens of each of the first training texts."""
         texts = self.text.train
-        return [
+        examples = [
             {
                 "class": self.text.labels[texts.labels[i]],
                 "tokens": " ".join(self.text.tokenizer.pieces(texts.store[i][1:25])),
             }
             for i in range(min(3, len(texts.store)))
         ]
+        return {"preview": examples}
 
 
 def load_labels(folder: Path) -> tuple[str, ...]:
@@ -334,12 +321,3 @@ def load_labels(folder: Path) -> tuple[str, ...]:
     if len(set(labels)) < max(2, len(labels)):
         raise UserError(f"{path} does not list two classes or more by name: restore the original")
     return tuple(labels)
-
-
-def load_weights(folder: Path, labels: Sequence[str]) -> Float[np.ndarray, "C"]:
-    """Loads the class weights of a run's training loss."""
-    path = folder / WEIGHTS
-    weights = read_json(path, Each(float), RESTORE)
-    if tuple(weights) != tuple(labels):
-        raise UserError(f"{path} is not of the classes of {LABELS}: {RESTORE}")
-    return np.array(list(weights.values()), np.float32)

@@ -21,9 +21,11 @@ from transformer.data.documents import (
     encode_text,
     open_documents,
     pack_rows,
+    pack_spans,
     prepare_text,
+    read_rows,
 )
-from transformer.data.encode import TOKENIZER
+from transformer.data.encode import TOKENIZER, batched
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import Params
@@ -31,13 +33,7 @@ from transformer.inference.generator import Generator
 from transformer.metrics.tokens import add, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
-from transformer.tasks.base import (
-    DOCUMENTS,
-    TokenTask,
-    check_positions,
-    initial_folder,
-    model_fields,
-)
+from transformer.tasks.base import DOCUMENTS, TokenTask, check_positions, model_fields
 
 logger = logging.getLogger(__name__)
 
@@ -72,40 +68,35 @@ class LanguageModelTask(TokenTask):
     plan: TextPlan
 
     def read_text(self, folder: Path | None) -> LanguageText:
-        config, documents = self.config, dict(open_documents(self.config.data))
-        train, tokenizer = prepare_text(
-            documents.pop("train"),
-            config.data,
-            config.tokenizer,
-            folder,
-            initial_folder(config),
-        )
-        encoded = self._encode(documents, tokenizer)
-        _check_held_out(encoded)
-        return LanguageText(tokenizer, train, encoded, documents)
+        documents = dict(open_documents(self.config.data))
+        if "validation" not in documents:
+            raise UserError(
+                "there is no validation text: set config.data.validation_fraction above 0, or name "
+                "a file in config.data.validation_source"
+            )
+        train, tokenizer = prepare_text(documents.pop("train"), *self.text_settings(folder))
+        text = self._make_text(documents, tokenizer)._replace(train=train)
+        _check_held_out(text.held_out)
+        return text
 
     def read_kept_text(self, folder: Path) -> LanguageText:
         # Some runs have no test set.
         there = ["validation"] + ["test"] * held_out.path_of(folder, "test").exists()
-        return self._make_text({split: held_out.read_documents(folder, split) for split in there})
+        texts = {split: held_out.read_documents(folder, split) for split in there}
+        return self._make_text(texts, self.predictor.tokenizer)
 
     def make_given_text(self, folder: Path, given: Sequence[str]) -> LanguageText:
         """Returns a dataset whose only split, "test", holds the given documents."""
-        text = self._make_text({"test": given})
-        _warn_of_unknown(text.held_out)
+        text = self._make_text({"test": given}, self.predictor.tokenizer)
+        _check_held_out(text.held_out)
         return text
 
-    def _make_text(self, documents: Mapping[str, Iterable[str]]) -> LanguageText:
-        tokenizer = self.predictor.tokenizer
-        encoded = self._encode(documents, tokenizer)
-        return LanguageText(tokenizer, None, encoded, documents)
-
-    def _encode(
+    def _make_text(
         self, documents: Mapping[str, Iterable[str]], tokenizer: Tokenizer
-    ) -> dict[str, Documents]:
-        """Returns the tokenised documents of each split."""
+    ) -> LanguageText:
         whole = self.config.data.documents == "file"
-        return {split: encode_text(texts, tokenizer, whole) for split, texts in documents.items()}
+        encoded = {s: encode_text(texts, tokenizer, whole) for s, texts in documents.items()}
+        return LanguageText(tokenizer, None, encoded, documents)
 
     def make_predictor(self) -> Generator:
         return self.make_generator(self.text.tokenizer)
@@ -166,20 +157,15 @@ class LanguageModelTask(TokenTask):
         text, context = self.text.held_out["validation"], data.context
         count = settings.snapshot_statistics
         every = max(1, len(text.store.tokens) // (context * max(1, count)))
-        texts = list(itertools.islice(pack_rows(text, 1, context), 0, count * every, every))
-        if not texts:
-            return HeadSnapshots(attend, [], [])
-        readable = min(settings.snapshot_sentences, len(texts))  # excludes rows of padding
-        order = kept_first(range(len(texts)), range(len(texts)), readable)
+        spans = list(itertools.islice(pack_spans(text, context), 0, count * every, every))
+        order = kept_first(range(len(spans)), range(len(spans)), settings.snapshot_sentences)
+        spans = [spans[i] for i in order]
         maps = model.num_heads * model.num_decoder_layers
-        rows = min(len(texts), batch_rows(context, maps, data.batch_tokens))
-        empty = TextBatch(*np.zeros((3, 1, context), np.int32))
-        texts = [texts[i] for i in order] + [empty] * (-len(texts) % rows)
-        batches = [
-            TextBatch(*map(np.concatenate, zip(*texts[first : first + rows], strict=True)))
-            for first in range(0, len(texts), rows)
-        ]
-        begins = [row.tokens[row.segments == 1][:READABLE] for row in texts[:readable]]
+        rows = min(len(spans) or 1, batch_rows(context, maps, data.batch_tokens))
+        batches = [read_rows(text, part, rows, context) for part in batched(spans, rows)]
+        readable = min(settings.snapshot_sentences, len(spans))  # excludes rows of padding
+        texts = [row for batch in batches for row in zip(*batch, strict=True)][:readable]
+        begins = [tokens[segments == 1][:READABLE] for tokens, _, segments in texts]
         tokens = [([], self.predictor.pieces(begin)) for begin in begins]
         return HeadSnapshots(attend, batches, tokens)
 
@@ -235,19 +221,10 @@ class LanguageModelTask(TokenTask):
 
 
 def _check_held_out(held_out: Mapping[str, Documents]) -> None:
-    if "validation" not in held_out:
-        raise UserError(
-            "there is no validation text: set config.data.validation_fraction above 0, or name "
-            "a file in config.data.validation_source"
-        )
+    """Raises UserError if a split is empty; warns if tokens are not in the vocabulary."""
     for split, text in held_out.items():
         if not len(text.store.tokens):
             raise UserError(f"the {split} text is empty: name a file with some")
-    _warn_of_unknown(held_out)
-
-
-def _warn_of_unknown(held_out: Mapping[str, Documents]) -> None:
-    for split, text in held_out.items():
         if text.unknown:
             fraction = text.unknown / len(text.store.tokens)
             logger.warning(

@@ -89,21 +89,13 @@ def read_text(
             text = read_training_pairs(splits["train"], corpus.data, _scored(splits), earlier)
             texts.append(_not_held_out(text, corpus, held_out))
     symbols = () if tokenizer.kind == WORD_TOKENIZER else symbols_of(data)
-    joined = _join(corpora, opened)
-    return joined, encode_corpora(texts, data, tokenizer, folder, symbols, initial)
-
-
-def _join(
-    corpora: Sequence[CorpusSettings], opened: Mapping[str, Mapping[str, Iterable[Pair]]]
-) -> dict[str, Iterable[Pair]]:
-    """Returns the pairs of all corpora together and of each corpus, keyed by split name."""
-    pairs: dict[str, Iterable[Pair]] = {}
+    joined: dict[str, Iterable[Pair]] = {}
     for split in next(iter(opened.values())):
         parts = [_oriented(opened[corpus.name][split], corpus) for corpus in corpora]
         names = (part_name(split, corpus.name) for corpus in corpora)
-        pairs |= zip(names, parts, strict=True)
-        pairs[split] = Restartable(lambda parts=parts: itertools.chain(*parts))
-    return pairs
+        joined |= zip(names, parts, strict=True)
+        joined[split] = Restartable(lambda parts=parts: itertools.chain(*parts))
+    return joined, encode_corpora(texts, data, tokenizer, folder, symbols, initial)
 
 
 def _open(data: ConfigDict, earlier: Hashes | None) -> Mapping[str, Iterable[Pair]]:
@@ -136,19 +128,19 @@ def _not_held_out(text: TrainingPairs, corpus: CorpusSettings, held_out: Hashes)
 
 def _oriented(pairs: Iterable[Pair], corpus: CorpusSettings) -> Iterable[Pair]:
     """Returns a corpus's pairs, swapped if `reverse` is set, with the corpus tag prepended."""
-    return Restartable(lambda: (_orient(pair, corpus) for pair in pairs))
 
+    def orient(pair: Pair) -> Pair:
+        source, target, links, further = pair
+        if corpus.reverse:
+            source, target = target, source
+            links = links and tuple(sorted((j, i) for i, j in links))
+        if corpus.tag:
+            words = len(corpus.tag.split())
+            source = f"{corpus.tag} {source}"
+            links = links and tuple((i + words, j) for i, j in links)
+        return Pair(source, target, links, further)
 
-def _orient(pair: Pair, corpus: CorpusSettings) -> Pair:
-    source, target, links, further = pair
-    if corpus.reverse:
-        source, target = target, source
-        links = links and tuple(sorted((j, i) for i, j in links))
-    if corpus.tag:
-        words = len(corpus.tag.split())
-        source = f"{corpus.tag} {source}"
-        links = links and tuple((i + words, j) for i, j in links)
-    return Pair(source, target, links, further)
+    return Restartable(lambda: map(orient, pairs))
 
 
 # -- description and statistics
@@ -169,8 +161,13 @@ def describe_pairs(data: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPl
         ]
     else:
         kept = [f"{corpus.report}{_held_out_before(data, pairs, '')}"]
-    faults = [line for split, part in corpus.held_out.items() for line in part.describe(split)]
-    return [*kept, *faults, *describe_draws(corpus)]
+    lines = [line for split, part in corpus.held_out.items() for line in part.describe(split)]
+    if corpus.sampler is not None:
+        tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))
+        growth = corpus.sampler.drawn.sum() / corpus.sampler.planned_draws / tokens
+        drawn = f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"
+        lines.append(drawn)
+    return [*kept, *lines]
 
 
 def summary(
@@ -182,22 +179,31 @@ def summary(
     faults = {split: report.counts() for split, report in corpus.held_out.items()}
     tokenizers = corpus.source_tokenizer, corpus.target_tokenizer
     sizes = {side: t.vocab_size for side, t in zip(SIDES, tokenizers, strict=True)}
-    joint = config.tokenizer.joint
+    joint, trained = config.tokenizer.joint, parts_of(config.data, "train")
+    corpora = {
+        each.name: {**report.summary(), "drawn": drawn}
+        for each, report, drawn in zip(
+            corpora_of(config.data), corpus.reports, plan.drawn, strict=False
+        )
+    }
     return {
         "splits": {
             split: {"sentence pairs": count, **faults.get(split, {})}
             for split, count in counts.items()
         },
-        "cleaning": {
-            "read": corpus.report.total,
-            "kept": corpus.report.kept,
-            "dropped": corpus.report.dropped,
-        },
-        **_corpora(config.data, corpus, plan),
+        "cleaning": corpus.report.summary(),
+        **({"corpora": corpora} if corpora else {}),
         "oov_rate": corpus.unknown_fraction,
         "vocabulary": {"source and target": sizes["source"]} if joint else sizes,
         **plan_summary(plan),
-        "preview": _preview(config.data, pairs, corpus),
+        "preview": [
+            {
+                side: " ".join(tokenizer.pieces(tokenizer.encode([getattr(pair, side)])[0]))
+                for side, tokenizer in zip(SIDES, tokenizers, strict=True)
+            }
+            for part in trained
+            for pair in itertools.islice(pairs[part], -(-PREVIEW // len(trained)))
+        ],
         "source_lines": measure_lines(
             corpus.source,
             corpus.source_tokenizer.decode,
@@ -206,50 +212,12 @@ def summary(
     }
 
 
-def _corpora(data: ConfigDict, corpus: Corpus, plan: BatchPlan) -> dict[str, Any]:
-    """Returns the statistics of each corpus if there are several corpora."""
-    counts = {
-        each.name: {
-            "read": report.total,
-            "kept": report.kept,
-            "dropped": report.dropped,
-            "drawn": drawn,
-        }
-        for each, report, drawn in zip(corpora_of(data), corpus.reports, plan.drawn, strict=False)
-    }
-    return {"corpora": counts} if counts else {}
-
-
-def describe_draws(corpus: Corpus) -> list[str]:
-    """Returns a log line that describes the sampled variants of pairs, or [] if there are none."""
-    if corpus.sampler is None:
-        return []
-    tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))
-    growth = corpus.sampler.drawn.sum() / corpus.sampler.planned_draws / tokens
-    return [f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"]
-
-
 def _held_out_before(data: ConfigDict, pairs: Pairs, name: str) -> str:
     counts = [
         f"{len(list(pairs[part_name(split, name) if name else split])):,} for {split}"
         for split in splits_held_out(data)
     ]
     return f"; held out before: {', '.join(counts)}" if counts else ""
-
-
-def _preview(data: ConfigDict, pairs: Pairs, corpus: Corpus) -> list[Mapping[str, str]]:
-    """Returns the tokens of the first training pairs of each corpus."""
-    parts = parts_of(data, "train")
-    most = -(-PREVIEW // len(parts))
-    tokenizers = corpus.source_tokenizer, corpus.target_tokenizer
-    return [
-        {
-            side: " ".join(tokenizer.pieces(tokenizer.encode([getattr(pair, side)])[0]))
-            for side, tokenizer in zip(SIDES, tokenizers, strict=True)
-        }
-        for part in parts
-        for pair in itertools.islice(pairs[part], most)
-    ]
 
 
 # -- attention snapshots
@@ -274,20 +242,14 @@ def snapshot_of_pairs(
     written = translator.target_tokenizer.pieces
     tokens = [(translator.source_names(sources[i]), ["<s>", *written(targets[i])]) for i in numbers]
     chosen, first = [pairs[i] for i in numbers], min(first, len(numbers))  # excludes padding rows
-    has_links = bool(chosen) and all(pair.alignment is not None for pair in chosen)
-    linked = _linked(translator, chosen) if has_links else []
+    linked: list[LinkedPair] = []
+    if chosen and all(pair.alignment is not None for pair in chosen):
+        tokenizers = translator.source_tokenizer, translator.target_tokenizer
+        chosen = translator.read_pairs(chosen)
+        words = []
+        for side, tokenizer in zip(SIDES, tokenizers, strict=True):
+            texts = [getattr(pair, side) for pair in chosen]
+            words.append(map(words_of_text, map(word_ends, texts), tokenizer.starts(texts)))
+        gold = (GoldLinks(pair.alignment or ()) for pair in chosen)
+        linked += map(LinkedPair, *words, gold)
     return HeadSnapshots(translator.batch_attention, batches, tokens[:first], linked)
-
-
-def _linked(translator: Translator, pairs: Sequence[Pair]) -> list[LinkedPair]:
-    """Returns the words and the gold alignment links of each pair."""
-    pairs = translator.read_pairs(pairs)
-    sides = (
-        map(words_of_text, map(word_ends, texts), tokenizer.starts(texts))
-        for tokenizer, texts in (
-            (translator.source_tokenizer, [pair.source for pair in pairs]),
-            (translator.target_tokenizer, [pair.target for pair in pairs]),
-        )
-    )
-    gold = (GoldLinks(pair.alignment or ()) for pair in pairs)
-    return list(map(LinkedPair, *sides, gold))

@@ -1,8 +1,7 @@
 """Image classification and visual question answering."""
 
-import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from transformer.data import held_out
 from transformer.data.characters import PUNCTUATION
 from transformer.data.encode import TOKENIZER, make_tokenizer
 from transformer.data.labelled import LabelledBatch
-from transformer.data.pictures.patches import EncodedPictures, PicturePlan, encode_pictures
+from transformer.data.pictures.patches import EncodedPictures, read_questions, store_pictures
 from transformer.data.pictures.sources import (
     ANSWERS,
     CLASSES,
@@ -25,11 +24,12 @@ from transformer.data.pictures.sources import (
     look_of,
     open_pictures,
 )
+from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import Tokenizer, load_tokenizer
 from transformer.inference.base import Params
 from transformer.inference.pictures import PictureClassifier
 from transformer.model.architecture import Network
-from transformer.model.build import check_names
+from transformer.model.build import check_names, has_heads
 from transformer.model.classifier import BAG, BagOfPatches, Classifier, CnnLstm
 from transformer.model.config import ModelConfig
 from transformer.model.losses import TokenSums
@@ -39,7 +39,6 @@ from transformer.tasks.base import (
     check_positions,
     initial_folder,
     model_fields,
-    plan_summary,
     refuse_empty,
 )
 from transformer.tasks.classification import (
@@ -62,8 +61,6 @@ class PictureTask(ClassificationTask):
     reads, label_type = PICTURES, CLASSES
 
     predictor: PictureClassifier
-    plan: PicturePlan
-    plan_type = PicturePlan
 
     def check_model(self) -> None:
         asks, sizes = self.label_type == ANSWERS, (self.config.tokenizer.vocab_size, 2)
@@ -85,9 +82,8 @@ class PictureTask(ClassificationTask):
             source.splits["train"], source.pixels["train"], source.labels, tokenizer
         )
         # Training needs only patches; keeping the pixels as well would double the memory.
-        source = dataclasses.replace(source, pixels={s: source.pixels[s] for s in held})
-        texts = held, source.pixels
-        return self._make_text(tokenizer, source.labels, *texts, train=train, source=source)
+        texts = held, {split: source.pixels[split] for split in held}
+        return self._make_text(tokenizer, source.labels, *texts, train=train, sizes=source.sizes)
 
     def read_kept_text(self, folder: Path) -> LabelledText:
         return self._make_kept_text(folder, *read_held_out(folder, self.predictor.labels))
@@ -97,9 +93,14 @@ class PictureTask(ClassificationTask):
         return self._make_kept_text(folder, {"test": given.items}, {"test": given.pixels})
 
     def _encode(self, items, pixels, labels, tokenizer: Tokenizer | None) -> EncodedPictures:
-        sizes = self.config.data.max_tokens, self.config.model.patch_size
-        pixels = np.zeros_like(pixels) if self.config.data.blind else pixels
-        return encode_pictures(items, pixels, labels, tokenizer, *sizes)
+        data, number = self.config.data, {label: i for i, label in enumerate(labels)}
+        pixels = np.zeros_like(pixels) if data.blind else pixels
+        questions = [item.question for item in items]
+        return EncodedPictures(
+            store_pictures(items, pixels, self.config.model.patch_size),
+            TokenStore.of(read_questions(questions, tokenizer, data.max_tokens)),
+            np.array([number[item.label] for item in items], np.int32),
+        )
 
     def load(self, folder: Path) -> PictureClassifier:
         asks = self.label_type == ANSWERS
@@ -151,7 +152,7 @@ class PictureTask(ClassificationTask):
         """
         scores = super().evaluate(params, split, final)
         variables = {"params": params}
-        if final and self._known(split) and self.predictor.has_heads:
+        if final and self._known(split) and has_heads(self.config.model):
             points, overlaps = self._look(variables, split)
             validated = points if split == "validation" else self._look(variables, "validation")[0]
             layer, head = np.unravel_index(validated.argmax(), validated.shape)
@@ -184,26 +185,15 @@ class PictureTask(ClassificationTask):
     def train_tokens(self) -> dict[str, int]:
         return {}
 
-    def notes(self) -> list[str]:
-        return []
-
-    def data_summary(self) -> dict[str, Any]:
-        tokenizer = self.text.tokenizer
-        encoded = {"train": self.text.train, **self.text.encoded}
-        splits = {
-            split: {
-                self.unit: sum(sizes.values()),
-                "different pictures": len(encoded[split].picture_store.patches),
-                **{f"of class {label}": sizes[label] for label in self.text.labels},
-            }
-            for split, sizes in self.text.source.sizes.items()
-        }
+    def count(self, encoded: EncodedPictures, sizes: Mapping[str, int]) -> dict[str, int]:
         return {
-            "splits": splits,
-            "oov_rate": 0.0,
-            "vocabulary": {"all": tokenizer.vocab_size} if tokenizer else {},
-            **plan_summary(self.plan),
+            self.unit: sum(sizes.values()),
+            "different pictures": len(encoded.picture_store.patches),
+            **{f"of class {label}": sizes[label] for label in self.text.labels},
         }
+
+    def preview(self) -> dict[str, Any]:
+        return {}
 
 
 class QuestionTask(PictureTask):

@@ -34,7 +34,6 @@ from transformer.tasks.base import (
     PAIRS,
     TokenTask,
     check_positions,
-    initial_folder,
     model_fields,
     plan_sizes,
 )
@@ -64,6 +63,7 @@ class TranslationTask(TokenTask):
     sources = sources.REGISTRY
     metrics = "translations"
     operations = ("translate", "score", "evaluate", "next_tokens", "alternatives", "beam")
+    operations += ("confidence",)
     reads, is_translated = PAIRS, True
 
     text: TranslationText
@@ -74,10 +74,8 @@ class TranslationTask(TokenTask):
 
     def read_text(self, folder: Path | None) -> TranslationText:
         pair_scores.check_scores(self.config.evaluate)
-        data, tokenizer = self.config.data, self.config.tokenizer
         earlier = training_pairs.read_earlier(self.config.train.init_from, folder)
-        initial = initial_folder(self.config)
-        pairs, corpus = pair_text.read_text(data, tokenizer, folder, initial, earlier)
+        pairs, corpus = pair_text.read_text(*self.text_settings(folder), earlier=earlier)
         return TranslationText(pairs, corpus, earlier)
 
     def read_kept_text(self, folder: Path) -> TranslationText:
@@ -129,15 +127,9 @@ class TranslationTask(TokenTask):
         return tuple(split for split in HELD_OUT if split in self.text.pairs)
 
     def make_plan(self) -> BatchPlan:
-        corpus, numbers = self.text.corpus, plan_sizes(self.config.data)
-        plan = self.plan_type(
-            corpus.source,
-            corpus.target,
-            self.config.seed,
-            *numbers,
-            self._mixture(),
-            sampler=corpus.sampler,
-        )
+        corpus = self.text.corpus
+        sizes = self.config.seed, *plan_sizes(self.config.data), self._mixture()
+        plan = self.plan_type(corpus.source, corpus.target, *sizes, sampler=corpus.sampler)
         length, limit = plan.buckets[-1].length, self.predictor.model.max_positions
         check_positions("the longest training sentence", length, limit)
         return plan
@@ -145,7 +137,7 @@ class TranslationTask(TokenTask):
     def _mixture(self) -> Mixture | None:
         """Returns how often each corpus is sampled per epoch, or None for a single corpus."""
         data, sizes = self.config.data, [report.kept for report in self.text.corpus.reports]
-        if len(sizes) == 1:
+        if len(sizes) < 2:
             return None
         return mix(sizes, [corpus.weight for corpus in corpora_of(data)], data.temperature)
 
@@ -185,8 +177,8 @@ class TranslationTask(TokenTask):
     ) -> dict[str, Any]:
         """Scores perturbed copies of the test set; `best` has translations of the original."""
         size = self.config.evaluate.perturbed_sentences
-        if not size or any(pair.further for pair in pairs):
-            return {}  # a copied name might replace different words in the references
+        if not size or self.reads != PAIRS or any(pair.further for pair in pairs):
+            return {}  # no text, or a copied name might replace different words in the references
         spread = slice(None, None, math.ceil(len(pairs) / size))
         clean = [each.text for each in find_translations(best[spread], self.config.decode)]
         words = self.predictor.source_tokenizer.words

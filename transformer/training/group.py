@@ -63,29 +63,24 @@ class Group:
         name, before = f"talk/{self._talks}", self._alive
         self._alive = math.inf
         try:
-            return self._lead(name, decide, *arguments) if self.leads else self._follow(name)
+            while not self.leads:
+                try:
+                    said = json.loads(self._store.blocking_key_value_get(name, int(1000 * POLL)))
+                except jax.errors.JaxRuntimeError as error:
+                    if "DEADLINE_EXCEEDED" in str(error):
+                        continue
+                    raise
+                if "error" in said:
+                    raise UserError(said["error"])
+                return said["value"]
+            if errors := [word["error"] for word in self._words() if "error" in word]:
+                raise UserError(errors[0])
+            value = decide(*arguments)
+            self._store.key_value_set(name, json.dumps({"value": value}))
+            self._store.key_value_delete(f"talk/{self._talks - KEPT}")
+            return value
         finally:
             self._alive = max(before, time.monotonic())
-
-    def _lead(self, name: str, decide: Callable[..., T], *arguments: Any) -> T:
-        if errors := [word["error"] for word in self._words() if "error" in word]:
-            raise UserError(errors[0])
-        value = decide(*arguments)
-        self._store.key_value_set(name, json.dumps({"value": value}))
-        self._store.key_value_delete(f"talk/{self._talks - KEPT}")
-        return value
-
-    def _follow(self, name: str) -> Any:
-        while True:
-            try:
-                said = json.loads(self._store.blocking_key_value_get(name, int(1000 * POLL)))
-            except jax.errors.JaxRuntimeError as error:
-                if "DEADLINE_EXCEEDED" in str(error):
-                    continue
-                raise
-            if "error" in said:
-                raise UserError(said["error"])
-            return said["value"]
 
     def agree_or_stop(self, decide: Callable[..., T], *arguments: Any) -> T:
         """Calls `agree`; raises StoppedError in all processes if any has received a signal."""

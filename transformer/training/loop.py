@@ -1,6 +1,5 @@
 """The task-independent training loop: steps, checkpoints and evaluations."""
 
-import functools
 import logging
 import math
 import time
@@ -22,6 +21,8 @@ from transformer.training.programs import StepPrograms, look_ahead
 from transformer.training.progress import Progress, mean_of, parameter_counts
 from transformer.training.run import TrainingRun
 from transformer.training.step import TrainState
+
+DECIDE_EVERY = 10  # maximum steps after which several processes decide together
 
 logger = logging.getLogger(__name__)
 
@@ -153,9 +154,9 @@ class Trainer:
         with Progress(lead.total_steps, step, lead.task.unit, limit) as self._progress:
             try:
                 if not step and self.on_start:
-                    start = functools.partial(self.on_start, self.placement.whole(state.params))
-                    self.group.agree_or_stop(self._work, "evaluation of the first weights", start)
-                    del start  # frees the parameters, which may be a copy
+                    # No variable holds the whole parameters, which may be a copy.
+                    whole, what = self.placement.whole, "evaluation of the first weights"
+                    self.group.agree_or_stop(self._work, what, self.on_start, whole(state.params))
                 while self._decide(state, step):
                     batch, ready = next(coming)
                     self.group.begin(self._await, ready)
@@ -170,11 +171,24 @@ class Trainer:
                 self._save(state, step, self._active)
         self.group.agree(lambda: [run.checkpoints.wait() for run in self.runs])
         self.group.signals.received = self.group.agree(lambda: self.stop_signal) or self.stop_signal
-        return self._say_end(state, step)
+        if self.stop_signal is not None:
+            saved = f"saved step {step}" if step else "nothing was trained yet"
+            logger.info(
+                f"{signals.name(self.stop_signal)}: {saved}; start the same command again to resume"
+            )
+            return False
+        skipped = self._skipped_steps(state)
+        for i, run in enumerate(self.runs):
+            if i not in self.failures:
+                name = f"{run.folder.name}: " if len(self.runs) > 1 else ""
+                logger.info(name + run.ending(run.saved_step, skipped[i][1]))
+        return True
 
     def _decide(self, state: TrainState, step: int) -> bool:
         """Logs, saves and evaluates when scheduled; returns whether any run has steps remaining."""
-        if self.group.count > 1 and not self.runs[0].may_decide(step):
+        lead, settings = self.runs[0], self.runs[0].config.train
+        every = DECIDE_EVERY, settings.log_every, lead.evaluate_every, lead.total_steps
+        if self.group.count > 1 and all(step % number for number in every):
             return True
         due, to_save, others = self.group.agree_or_stop(self._plan, state, step)
         if not self.group.leads:
@@ -265,11 +279,10 @@ class Trainer:
             run.checkpoints.wait()
         self._spend()
         task = chosen[0].task
-        evaluate = functools.partial(self.placement.evaluate, task, params)
-        scores = self._work(f"evaluation at step {step}", evaluate)
+        scores = self._work(f"evaluation at step {step}", self.placement.evaluate, task, params)
         if self.snapshots and len(self.runs) == 1:
-            snapshot = functools.partial(task.snapshot, params)
-            chosen[0].write_snapshot(step, self._work(f"snapshot at step {step}", snapshot))
+            snapshot = self._work(f"snapshot at step {step}", task.snapshot, params)
+            chosen[0].write_snapshot(step, snapshot)
         numbers = [self.runs[i].record(step, scores[i]) for i in due]
         self._progress.note(step, mean_of(numbers))
         stops = self.on_evaluation(step, numbers[0])
@@ -278,11 +291,11 @@ class Trainer:
         self._spend()
         return going
 
-    def _work(self, what: str, work: Callable[[], Any]) -> Any:
-        """Runs `work()` in another thread, to handle signals at once, and returns its result."""
+    def _work(self, what: str, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls `work` in another thread, to handle signals at once, and returns its result."""
         try:
             with self._progress.busy(what):
-                return self.group.signals.wait_for(work, self._progress.tick)
+                return self.group.signals.wait_for(lambda: work(*arguments), self._progress.tick)
         finally:
             self._spend()
 
@@ -292,19 +305,9 @@ class Trainer:
         seconds, self._since = now - self._since, now
         if steps is not None:
             self._unsaved += seconds
-        for i in self._active:
-            self.runs[i].spend(seconds, steps)
-
-    def _say_end(self, state: TrainState, step: int) -> bool:
-        if self.stop_signal is not None:
-            saved = f"saved step {step}" if step else "nothing was trained yet"
-            logger.info(
-                f"{signals.name(self.stop_signal)}: {saved}; start the same command again to resume"
-            )
-            return False
-        skipped = self._skipped_steps(state)
-        for i, run in enumerate(self.runs):
-            if i not in self.failures:
-                name = f"{run.folder.name}: " if len(self.runs) > 1 else ""
-                logger.info(name + run.ending(run.saved_step, skipped[i][1]))
-        return True
+        for progress in (self.runs[i].progress for i in self._active):
+            progress.seconds += seconds
+            if steps is not None:
+                progress.training_seconds += seconds
+                progress.line_seconds += seconds
+                progress.line_steps += steps

@@ -60,27 +60,21 @@ class SingleRun:
           train_step: the step of a single run.
           state: a function that returns the shapes of a run's state.
         """
-        if not self._divides:
-            gradient = self.on_mesh(train_step.gradient)
-            return StepPrograms(gradient, train_step.update, self.replicated)
+        if self.mesh.size == 1:
+            return StepPrograms(train_step.gradient, train_step.update, self.replicated)
 
         def gradient(params, *others):
-            whole = jax.lax.with_sharding_constraint(params, self._layout(params, fsdp=False))
-            return train_step.gradient(whole, *others)
+            # `cross_entropy` shards the loss over the mesh of the traced program.
+            with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
+                if self._divides:
+                    places = self._layout(params, fsdp=False)
+                    params = jax.lax.with_sharding_constraint(params, places)
+                return train_step.gradient(params, *others)
 
         shapes = state()
-        moving = jax.eval_shape(lambda params: train_step.rules.split(params)[0], shapes.params)
+        moving, _ = train_step.rules.split(shapes.params)
         layouts = (self._layout(moving), self.replicated), (self._layout(shapes), self.replicated)
-        return StepPrograms(self.on_mesh(gradient), train_step.update, *layouts)
-
-    def on_mesh(self, function: Callable) -> Callable:
-        """Returns `function`, traced with the mesh, over which `cross_entropy` shards the loss."""
-
-        def on_mesh(*arguments):
-            with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
-                return function(*arguments)
-
-        return function if self.mesh.size == 1 else on_mesh
+        return StepPrograms(gradient, train_step.update, *layouts)
 
     def arguments(
         self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
@@ -187,7 +181,12 @@ class VmappedRuns:
         self.stacked = used * on_each
 
     def compile(self, train_step: TrainStep, state: Callable[[], TrainState]) -> StepPrograms:
-        update = jax.vmap(_update_unless_ended(train_step.update))
+        def update_unless_ended(state, gradient, sums, hparams, active):
+            new, metrics = train_step.update(state, gradient, sums, hparams)
+            new = jax.tree.map(lambda after, before: jnp.where(active, after, before), new, state)
+            return new, jax.tree.map(lambda x: jnp.where(active, x, jnp.zeros_like(x)), metrics)
+
+        update = jax.vmap(update_unless_ended)
         return StepPrograms(jax.vmap(train_step.gradient), update, self.by_run)
 
     def arguments(
@@ -228,17 +227,6 @@ class VmappedRuns:
     def _fill(self, each: Sequence[Any]) -> list[Any]:
         """Returns one item per run, followed by the last run's item for each of its copies."""
         return [*each, *[each[-1]] * (self.stacked - self.count)]
-
-
-def _update_unless_ended(update: Callable) -> Callable:
-    """Returns an update function that leaves the state of an inactive run unchanged."""
-
-    def update_unless_ended(state, gradient, sums, hparams, active):
-        new, metrics = update(state, gradient, sums, hparams)
-        new = jax.tree.map(lambda after, before: jnp.where(active, after, before), new, state)
-        return new, jax.tree.map(lambda x: jnp.where(active, x, jnp.zeros_like(x)), metrics)
-
-    return update_unless_ended
 
 
 def wait_for_earlier(results: Sequence[Any]) -> None:

@@ -33,7 +33,6 @@ class StepPrograms:
     def __init__(self, gradient: Callable, update: Callable, sharding: Any, updated: Any = None):
         self.gradient = jax.jit(gradient, out_shardings=sharding)
         self.update = jax.jit(update, out_shardings=updated, donate_argnums=0)
-        self._sharding = sharding
         self._ready: dict[Hashable, Future[Any]] = {}
         self._tracing, self._updating = threading.Lock(), threading.Lock()
         self._compiling = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
@@ -54,7 +53,7 @@ class StepPrograms:
         """
         shapes = tuple(x.shape for x in jax.tree.leaves(batch))
         if shapes not in self._ready:
-            like = jax.tree.map(_shape_like, arguments())
+            like = arguments()
             self._ready[shapes] = signals.call_aside(lambda: self.compile(*like))
         return self._ready[shapes]
 
@@ -62,12 +61,7 @@ class StepPrograms:
         """Returns the compiled gradient and update programs for arguments of these shapes."""
         with self._tracing:
             gradient = self.gradient.lower(state.params, state.step, batch, hparams)
-            like = jax.tree.map(
-                lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
-                gradient.out_info,
-                jax.tree.broadcast(self._sharding, gradient.out_info),
-            )
-            update = self.update.lower(state, *like, hparams, *others)
+            update = self.update.lower(state, *gradient.out_info, hparams, *others)
         with self._compiling:
             compiled = gradient.compile()
             with self._updating:  # all batch shapes share the update
@@ -104,11 +98,3 @@ def look_ahead(
             batch = next(batches)
             coming.append((batch, prepare(batch)))
         yield coming.popleft()
-
-
-def _shape_like(x: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    """Returns the shape, dtype, sharding and weak type of an array, without its values."""
-    if isinstance(x, jax.ShapeDtypeStruct):
-        return x
-    sharding = x.sharding if x.committed else None
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding, weak_type=x.weak_type)

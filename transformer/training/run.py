@@ -29,7 +29,6 @@ from transformer.training.step import TrainState, TrainStep, init_state, make_tr
 
 logger = logging.getLogger(__name__)
 
-DECIDE_EVERY = 10  # maximum steps after which several processes decide together
 MIN_FACTOR, MAX_PEAK = 0.05, 0.1  # usual limits: minimum for noam, maximum for others
 
 
@@ -120,15 +119,13 @@ class TrainingRun(Run):
         If there is no checkpoint, returns an initial state, which may contain the weights of
         another run or word vectors.
         """
-        fresh, fingerprint = self.fresh_state(), self.progress.fingerprint
-        text_digest = self.progress.text_digest
-        restored = self.checkpoints.restore_newest(fresh, fingerprint, text_digest)
+        fresh, text_digest = self.fresh_state(), self.progress.text_digest
+        restored = self.checkpoints.restore_newest(fresh, self.progress.fingerprint, text_digest)
         if restored is not None:
             state, saved = restored
             self.progress = RunProgress(**{**saved, "text_digest": text_digest})
             self.saved_step = int(state.step)
             return state
-        self.progress, self.saved_step = RunProgress(fingerprint, text_digest=text_digest), 0
         if (start := self.start) is None:
             return fresh
         params, record = start
@@ -195,14 +192,6 @@ class TrainingRun(Run):
                 "train longer"
             )
 
-    def spend(self, seconds: float, steps: int | None = None) -> None:
-        """Adds elapsed time, which counts as training time unless `steps` is None."""
-        self.progress.seconds += seconds
-        if steps is not None:
-            self.progress.training_seconds += seconds
-            self.progress.line_seconds += seconds
-            self.progress.line_steps += steps
-
     def log(self, step: int, consecutive_nonfinite: int, nonfinite_steps: int) -> dict[str, float]:
         """Logs the means over all batches since the last log line, and returns the metrics."""
         if consecutive_nonfinite >= self.config.train.max_nonfinite_steps:
@@ -238,11 +227,6 @@ class TrainingRun(Run):
         """Returns whether the state after `step` steps should be saved and evaluated."""
         is_due = step > 0 and (step % self.evaluate_every == 0 or self.ended(step) is not None)
         return is_due and not self.checkpoints.evaluated(step)
-
-    def may_decide(self, step: int) -> bool:
-        """Returns whether several processes synchronise their decisions after `step` steps."""
-        every = DECIDE_EVERY, self.config.train.log_every, self.evaluate_every, self.total_steps
-        return any(step % number == 0 for number in every)
 
     def _count_updates(self, steps: int) -> int:
         """Returns the number of optimizer updates for the given number of batches."""

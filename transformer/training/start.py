@@ -1,6 +1,5 @@
 """Initial parameters from another run, and initial embeddings from word vector files."""
 
-import hashlib
 import itertools
 import logging
 import re
@@ -11,13 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import unflatten_dict
 from jaxtyping import Float
-from ml_collections import ConfigDict
 
 from transformer.config import flatten, value_of
 from transformer.config.keys import having
 from transformer.data.files.text import read_lines
 from transformer.errors import UserError
+from transformer.files import hash_file
 from transformer.inference.base import Params, Predictor
 from transformer.model.classifier import BAG
 from transformer.optim.parameters import matching, named_leaves, rules_of
@@ -49,7 +49,12 @@ def start_from(run: Run, predictor: Predictor, fresh: Params) -> tuple[Params, d
       predictor, fresh: the model to train, and its newly initialised parameters.
     """
     config, source = run.config, _open_source(run)
-    differing = _differing_keys(config.model, source.config.model)
+    here, there = flatten(config.model), flatten(source.config.model)
+    differing = ", ".join(  # model keys that change the meaning of the parameters
+        f"model.{key}={there[key]} (here {here[key]})"
+        for key in here
+        if here[key] != there[key] and f"model.{key}" not in having("start")
+    )
     try:
         trained = source.load_trained()
         models = (predictor, fresh), (trained.predictor, trained.variables["params"])
@@ -71,7 +76,7 @@ def start_from(run: Run, predictor: Predictor, fresh: Params) -> tuple[Params, d
         "frozen": sum(size for name, size in sizes.items() if rules.is_frozen(name)),
     }
     logger.info("%s", start_line(record))
-    return _tree_like(fresh, params), {"init_from": record}
+    return jax.tree.map(jnp.asarray, unflatten_dict(params, sep="/")), {"init_from": record}
 
 
 def carry(
@@ -89,27 +94,18 @@ def carry(
     params, loaded, tables = dict(fresh), 0, {}
     for name in names:
         if name in by_token:
-            tokens = fresh_rows[name], source_rows[name]
-            params[name], rows = _carry_rows(fresh[name], source[name], *tokens)
-            tables[name] = {"carried": rows, "new": len(fresh[name]) - rows}
-            loaded += rows * (fresh[name].size // len(fresh[name]))
+            place = {token: i for i, token in enumerate(source_rows[name])}
+            rows = np.array([place.get(token, -1) for token in fresh_rows[name]])
+            shared = np.flatnonzero(rows >= 0)
+            params[name] = table = np.array(fresh[name])
+            table[shared] = np.asarray(source[name])[rows[shared]]
+            tables[name] = {"carried": len(shared), "new": len(table) - len(shared)}
+            loaded += len(shared) * (table.size // len(table))
         else:
             params[name] = np.asarray(source[name])
             loaded += params[name].size
     new = [name for name in fresh if name not in set(names)]
     return params, {"loaded": loaded, "new": new, "tables": tables}
-
-
-def _carry_rows(
-    fresh: Any, source: Any, fresh_tokens: Sequence[str], source_tokens: Sequence[str]
-) -> tuple[np.ndarray, int]:
-    """Returns `fresh` with the rows of shared tokens copied from `source`, and their number."""
-    place = {token: i for i, token in enumerate(source_tokens)}
-    rows = np.array([place.get(token, -1) for token in fresh_tokens])
-    shared = np.flatnonzero(rows >= 0)
-    table = np.array(fresh)
-    table[shared] = np.asarray(source)[rows[shared]]
-    return table, len(shared)
 
 
 def _check_shapes(names: Sequence[str], by_token: Set[str], fresh: Flat, source: Flat) -> None:
@@ -152,31 +148,16 @@ def _open_source(run: Run) -> Run:
     return source
 
 
-def _differing_keys(here: ConfigDict, there: ConfigDict) -> str:
-    """Returns a text with the differing model keys that change the meaning of the parameters."""
-    ours, theirs = flatten(here), flatten(there)
-    return ", ".join(
-        f"model.{key}={theirs[key]} (here {ours[key]})"
-        for key in ours
-        if ours[key] != theirs[key] and f"model.{key}" not in having("start")
-    )
-
-
 def named_tables(predictor: Predictor, params: Params) -> dict[str, tuple[str, list[str]]]:
     """Returns (key in `Predictor.token_tables`, tokens) for each table, keyed by parameter name."""
     names = list(named_leaves(params))
     # Each parameter is replaced by its index in the tree, which identifies it in a token table.
-    places = [np.full((1, 1), i, np.float32) for i in range(len(names))]
-    numbered = jax.tree.unflatten(jax.tree.structure(params), places)
+    places = {name: np.full((1, 1), i, np.float32) for i, name in enumerate(names)}
+    numbered = unflatten_dict(places, sep="/")
     return {
         names[int(vectors[0, 0])]: (use, tokenizer.pieces(range(tokenizer.vocab_size)))
         for use, (vectors, tokenizer) in predictor.token_tables({"params": numbered}).items()
     }
-
-
-def _tree_like(tree: Any, leaves: Flat) -> Any:
-    arrays = [jnp.asarray(leaves[name]) for name in named_leaves(tree)]
-    return jax.tree.unflatten(jax.tree.structure(tree), arrays)
 
 
 # -- word vectors, in the format of GloVe or word2vec
@@ -207,12 +188,11 @@ def start_with_vectors(
         vectors = np.array(list(rows.values()))
         table[list(rows)] = vectors * np.sqrt(np.mean(table**2) / np.mean(vectors**2))
         leaves[name] = table
-        with open(file, "rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        record[side] = {"file": str(file.absolute()), "sha256": digest, "tokens": len(rows)}
+        about = {"file": str(file.absolute()), "sha256": hash_file(file), "tokens": len(rows)}
+        record[side] = about
         count = f"{len(rows):,} of {len(tokens):,} tokens start with vectors of {file}"
         logger.info(f"{name}: {count} ({len(rows) / len(tokens):.0%})")
-    return _tree_like(fresh, leaves), {"vectors": record}
+    return jax.tree.map(jnp.asarray, unflatten_dict(leaves, sep="/")), {"vectors": record}
 
 
 def _vectors_of(

@@ -127,15 +127,11 @@ def make_train_step(
             count, (average, _) = optimizers.update_count(opt_state), rules.split(ema)
             averaged = moved_average(average, moving, count, hparams["ema_decay"])
             moved = count > optimizers.update_count(state.opt_state)
-            average = jax.tree.map(lambda new, old: jnp.where(moved, new, old), averaged, average)
-            ema = merge(average, frozen)
+            ema = merge(optax.tree.where(moved, averaged, average), frozen)
         # With accumulation, a skipped batch may still complete the update of earlier batches.
         kept = finite | (accumulate > 1)
-        params, opt_state, ema = jax.tree.map(
-            lambda new, old: jnp.where(kept, new, old),
-            (params, opt_state, ema),
-            (state.params, state.opt_state, state.ema),
-        )
+        old = state.params, state.opt_state, state.ema
+        params, opt_state, ema = optax.tree.where(kept, (params, opt_state, ema), old)
         sums = jax.tree.map(lambda x: jnp.where(finite, x, 0.0), sums)
         bad = (~finite).astype(jnp.int32)
         counts = state.nonfinite_steps + bad, (state.consecutive_nonfinite + bad) * bad

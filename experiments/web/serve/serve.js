@@ -94,11 +94,11 @@
 
   async function translated(one, text, signal) {
     const prefixes = byId("prefix").value ? { prefixes: [byId("prefix").value] } : {};
-    const asked = { ...fields(one.run), texts: [text], num_best: count(one.run), ...prefixes };
-    const answer = await post("translate", asked, signal);
-    const [found] = answer.translations;
+    const asked = { ...fields(one.run), ...lists(one, text), num_best: count(one.run), ...prefixes };
+    const answer = await post(one.run.operations[0], asked, signal);
+    const [found] = answer.translations ?? answer.captions;
     const unit = "score: log-probability in nats over the length penalty, summed over segments";
-    one.note = [unread(answer.unread[0]), unit].filter(Boolean).join(" · ");
+    one.note = [unread(answer.unread?.[0]), unit].filter(Boolean).join(" · ");
     one.texts = found.map((each) => each.text);
     return found.map((each, i) => {
       const strange = each.degenerate ? [element("small", {}, STRANGE)] : [];
@@ -133,9 +133,8 @@
   }
 
   async function classified(one, text, signal) {
-    const lists = Object.entries(given(one, text)).map(([name, value]) => [`${name}s`, [value]]);
     const most = Math.min(one.run.max_best, MAX_CLASSES);
-    const asked = { ...fields(one.run), ...Object.fromEntries(lists), num_best: most };
+    const asked = { ...fields(one.run), ...lists(one, text), num_best: most };
     const answer = await post("classify", asked, signal);
     const [found] = answer.classes;
     one.note = unread(answer.unread[0]);
@@ -149,7 +148,7 @@
     });
   }
 
-  const ASK = { translation: translated, language_model: continued };
+  const ASK = { translation: translated, captioning: translated, language_model: continued };
 
   // -- what is given
 
@@ -158,6 +157,15 @@
     const values = { text, picture };
     return Object.fromEntries(one.run.inputs.map((name) => [name, values[name]]));
   }
+
+  /** The same as lists, each of which has one. */
+  function lists(one, text) {
+    const values = Object.entries(given(one, text)).map(([name, value]) => [`${name}s`, [value]]);
+    return Object.fromEntries(values);
+  }
+
+  /** Whether an answer is written for something else that is given. */
+  const hasTarget = (one) => one.run.operations.includes("alternatives");
 
   const lacks = (one, text) => Object.values(given(one, text)).some((value) => BLANK.test(value));
 
@@ -312,17 +320,17 @@
   }
 
   async function showWords(one, text, signal) {
-    const translates = one.run.task === "translation";
+    const translates = hasTarget(one);
     const written = one.texts[view.answer];
     const asked = { ...fields(one.run), num_best: BARS, temperature: view.temperature };
-    const texts = translates ? { texts: [text], targets: [written] } : { texts: [written] };
+    const texts = translates ? { ...lists(one, text), targets: [written] } : { texts: [written] };
     const [entries] = (await post("next_tokens", { ...asked, ...texts }, signal)).next_tokens;
     const position = view.position < entries.length ? view.position : null;
     const entry = entries[position];
     const before = entries.slice(0, position ?? 0).map(({ token }) => token);
     let found = entry?.best.map((each) => ({ ...each, prefix: joinTokens([...before, each.token]) }));
-    if (entry && one.run.operations.includes("alternatives")) {
-      const place = { text, target: written, position };
+    if (entry && translates) {
+      const place = { ...given(one, text), target: written, position };
       found = (await post("alternatives", { ...asked, ...place }, signal)).alternatives;
     }
     if (signal.aborted) return;
@@ -341,7 +349,7 @@
 
   async function showBeam(one, text, signal) {
     const prefix = byId("prefix").value;
-    const asked = { ...fields(one.run), text, ...(prefix ? { prefix } : {}) };
+    const asked = { ...fields(one.run), ...given(one, text), ...(prefix ? { prefix } : {}) };
     const found = await post("beam", asked, signal);
     if (signal.aborted) return;
     byId("beam").hidden = false;
@@ -349,7 +357,7 @@
     const tree = drawBeam(byId("tree"), search, (told) => (byId("node").textContent = told));
     explain = async () => {
       const why = byId("why").value;
-      const target = { texts: [text], targets: [why], num_best: 1 };
+      const target = { ...lists(one, text), targets: [why], num_best: 1 };
       const asks = !BLANK.test(why) && why.startsWith(prefix);
       const [sentence, path] = asks
         ? await post("next_tokens", { ...fields(one.run), ...target }, signal).then(
@@ -365,7 +373,7 @@
   }
 
   async function showHeads(one, text, signal) {
-    const target = one.run.task === "translation" ? { target: one.texts[view.answer] } : {};
+    const target = hasTarget(one) ? { target: one.texts[view.answer] } : {};
     const asked = { ...fields(one.run), ...given(one, text), ...target };
     const found = await post("attention", asked, signal);
     if (signal.aborted) return;

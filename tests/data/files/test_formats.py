@@ -11,9 +11,9 @@ from format_examples import FORMATS, NAMES, PAIRS, jsonl, parquet_bytes, table, 
 from source_settings import refused
 from transformer.data.documents import open_documents
 from transformer.data.files import arrow
-from transformer.data.files.table import parallel_text
 from transformer.data.pairs import Pair
 from transformer.data.parallel.sources import open_source
+from transformer.data.parallel.texts import parallel_text
 
 COMPRESSIONS = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd}
 

@@ -22,12 +22,6 @@ TSV = {"train_source": "all.tsv", "train_target": ""}
 # Reading text files.
 
 
-def test_line_n_of_one_file_is_paired_with_line_n_of_the_other_as_often_as_asked(files):
-    splits = files({"train.de": GERMAN, "train.en": ENGLISH})
-    assert list(splits["train"]) == list(splits["train"]) == PAIRS
-    assert list(splits["validation"]) == list(splits["test"]) == []
-
-
 @pytest.mark.parametrize(
     "encode",
     {
@@ -43,7 +37,9 @@ def test_line_n_of_one_file_is_paired_with_line_n_of_the_other_as_often_as_asked
 )
 def test_files_are_read_the_same_however_they_were_written(files, encode):
     contents = {"train.de": encode[1](GERMAN), "train.en": ENGLISH}
-    assert list(files(contents)["train"]) == PAIRS
+    splits = files(contents)
+    assert list(splits["train"]) == list(splits["train"]) == PAIRS
+    assert list(splits["validation"]) == list(splits["test"]) == []
 
 
 @pytest.mark.parametrize("character", ["\u2028", "\x85", "\x0b", "\r"])
@@ -110,8 +106,8 @@ DOCUMENTS = {  # as other programs write them, and the name of each kind and a p
     "d.docx": (b"PK\x03\x04" + bytes(30) + b"word/document.xml", "(DOCX)", "pandoc"),
     "d.pdf": (b"%PDF-1.7\n%\xe2\xe3\n", "a PDF document", "pdftotext"),
     "d.html": ("<!-- a -->\n<!DOCTYPE html>\n<html>\n", "an HTML page", "pandoc"),
-    "m.po": ('# a\nmsgid ""\nmsgstr ""\n"Language: de\\n"\n', "(PO, POT)", "po2tmx -l de"),
-    "m.xlf": (f'{XML}<xliff version="1.2">\n', "an XLIFF file", "xliff2po"),
+    "m.po": ('# a\nmsgid ""\nmsgstr ""\n"Language: de\\n"\n', "(PO, POT)", "end its name in .po"),
+    "m.xlf": (f'{XML}<xliff version="1.2">\n', "an XLIFF file", "end its name in .xlf"),
     "m.sgm": ('<srcset setid="newstest2014">\n', "XML or SGML", "one sentence per line"),
     "m.strings": ('/* a\n b */\n"a" = "Guten Tag!";\n', "Apple texts", "prop2po"),
     "m.properties": ("# a\na.b = Guten Tag!\n\nc.d=Ja\nd.e=Nein\n", "key=text", "prop2po"),

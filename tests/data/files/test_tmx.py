@@ -5,9 +5,9 @@ import pytest
 from format_examples import END, HEAD, NAMES, PAIRS, memory, unit
 
 from source_settings import refused
-from transformer.data.files.table import parallel_text
 from transformer.data.pairs import Pair
 from transformer.data.parallel.sources import open_source
+from transformer.data.parallel.texts import parallel_text
 
 
 def test_the_code_inside_a_segment_is_no_text(pairs):

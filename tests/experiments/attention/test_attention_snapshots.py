@@ -7,7 +7,6 @@ from attention_examples import write_snapshot
 from experiments.attention import snapshots
 from experiments.attention.draw import read_examples
 from experiments.attention.snapshots import SavedSnapshot, read_snapshots, tracked_sentences
-from tiny_run import shared_run
 from transformer.analysis.attention import Attention
 
 LAYERS, HEADS, QUERIES, KEYS = 2, 3, 5, 7
@@ -76,14 +75,13 @@ def test_a_strip_shows_few_steps_of_one_sentence_and_the_heads_that_align_best(m
 
 
 @pytest.mark.full
-def test_a_run_leaves_snapshots_of_its_evaluations_and_their_pictures(tmp_path_factory):
-    run = shared_run(tmp_path_factory)
-    first, last = read_snapshots(run.workdir)
+def test_a_run_leaves_snapshots_of_its_evaluations_and_their_pictures(tiny):
+    first, last = read_snapshots(tiny.workdir)
     assert (first.step, last.step) == (20, 40)
     assert last.statistics["cross"]["aer"].shape == (1, 2)
-    examples = read_examples(run.workdir)
+    examples = read_examples(tiny.workdir)
     assert [example.labels for example in examples] == [("step 20", "step 40")] * 3
     for example, sentence in zip(examples, last.sentences, strict=True):
         np.testing.assert_array_equal(example.frames[1].weights["cross"], sentence.weights["cross"])
-    pictures = sorted((run.workdir / "figures" / "attention_snapshots").glob("*.png"))
+    pictures = sorted((tiny.workdir / "figures" / "attention_snapshots").glob("*.png"))
     assert [picture.stem for picture in pictures] == ["curves", "strip_1", "strip_2", "strip_3"]

@@ -11,7 +11,7 @@ REJANG = "\ua930"
 @pytest.fixture(autouse=True)
 def forget():
     def clear():
-        for cached in (labels.fonts_for, labels._name_missing_fonts):
+        for cached in (labels.fonts_for, labels._warn_once):
             cached.cache_clear()
 
     clear()  # other tests draw letters that this machine may lack

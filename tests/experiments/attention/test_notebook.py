@@ -7,23 +7,14 @@ import re
 import numpy as np
 import pytest
 
-import transformer
 from chromium import DESKTOP
-from task_runs import train_runs
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A run of each task."""
-    folders = train_runs(tmp_path_factory)
-    return {task: transformer.load(folder) for task, folder in folders.items()}
-
-
-@pytest.fixture(scope="module")
-def translator(runs):
-    return runs["translation"]
+@pytest.fixture
+def translator(loaded):
+    return loaded["translation"]
 
 
 def shown(seen: Attention) -> str:

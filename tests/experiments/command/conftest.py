@@ -1,13 +1,8 @@
-"""The shared run, and a training that must be refused."""
+"""A training that must be refused."""
 
 import pytest
 
-from tiny_run import refused, shared_run
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory)
+from tiny_run import refused
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import regex
 
 from experiments.evaluate.behaviour import check_behaviour, make_cases
 from experiments.results.tasks import TRANSLATIONS
-from tiny_run import command, refused, shared_run
+from tiny_run import command, refused
 from transformer.data import held_out
 from transformer.data.pairs import Pair
 from transformer.runs import workdir
@@ -21,12 +21,11 @@ PAIRS = [
 
 
 @pytest.fixture
-def folder(tmp_path_factory, tmp_path):
+def folder(copy):
     """The shared run with other text in its test set, as of the grammar."""
-    folder = shared_run(tmp_path_factory).copy(tmp_path / "run")
-    shutil.rmtree(folder / "held_out")
-    held_out.save(folder, {"test": PAIRS})
-    return folder
+    shutil.rmtree(copy / "held_out")
+    held_out.save(copy, {"test": PAIRS})
+    return copy
 
 
 def run_of(folder, source="grammar"):
@@ -90,15 +89,14 @@ def test_lines_are_a_function_of_the_test_set_and_names_are_in_its_script(folder
 
 
 @pytest.mark.full
-def test_evaluate_scores_the_lines_and_the_report_shows_the_checks(tmp_path_factory, tmp_path):
-    folder = shared_run(tmp_path_factory).copy(tmp_path / "run")
-    flags = "--mode=evaluate", "--input=behaviour", f"--workdir={folder}"
+def test_evaluate_scores_the_lines_and_the_report_shows_the_checks(copy):
+    flags = "--mode=evaluate", "--input=behaviour", f"--workdir={copy}"
     ended = command(*flags)
     assert ended.code == 0, ended.err
     assert "digits alone" in ended.out
-    place = folder / "evaluations/behaviour"
+    place = copy / "evaluations/behaviour"
     results = json.loads((place / "results.json").read_text())
     assert results["behaviour"]["one word"]["lines"] == 7
-    assert command("--mode=report", f"--workdir={folder}").code == 0
-    assert "Behaviour at generated lines" in (folder / "report.html").read_text()
+    assert command("--mode=report", f"--workdir={copy}").code == 0
+    assert "Behaviour at generated lines" in (copy / "report.html").read_text()
     refused(*flags, "--references=x", says="--references=x is for another text")

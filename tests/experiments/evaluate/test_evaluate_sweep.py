@@ -1,11 +1,10 @@
 """One command evaluates all runs of a sweep on one text, each of them once."""
 
 import json
-import shutil
 
 import pytest
 
-from tiny_run import command, refused, shared_run, translators_once, unsealed
+from tiny_run import command, refused, translators_once, unsealed
 from transformer.data.held_out import path_of
 
 pytestmark = pytest.mark.full
@@ -19,16 +18,11 @@ def once():
         yield
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return shared_run(tmp_path_factory).workdir
-
-
 @pytest.fixture
-def sweep(run, tmp_path):
+def sweep(tiny, tmp_path):
     """A sweep over seeds: copies of one run, as none is trained for this."""
     for number, seed in enumerate(SEEDS):
-        folder = shutil.copytree(run, tmp_path / f"seeds/trials/{number:03d}")
+        folder = tiny.copy(tmp_path / f"seeds/trials/{number:03d}")
         config = unsealed(folder / "config.json")
         (folder / "config.json").write_text(json.dumps(config | {"seed": seed}))
     (tmp_path / "seeds/sweep.json").write_text('{"command": "c"}')
@@ -36,9 +30,9 @@ def sweep(run, tmp_path):
 
 
 @pytest.fixture
-def news(run, tmp_path):
+def news(tiny, tmp_path):
     """A file of four pairs."""
-    lines = path_of(run, "test").read_text().splitlines()[:4]
+    lines = path_of(tiny.workdir, "test").read_text().splitlines()[:4]
     pairs = [json.loads(line) for line in lines]
     path = tmp_path / "news.tsv"
     path.write_text("".join(f"{pair['source']}\t{pair['target']}\n" for pair in pairs))
@@ -116,7 +110,7 @@ def test_runs_that_are_not_finished_are_left_out_and_named(sweep, news):
 
 
 def test_runs_that_were_scored_before_their_end_are_named_in_evaluations_and_comparisons(
-    sweep, run, tmp_path
+    sweep, tiny, tmp_path
 ):
     stopped = sweep / "trials/001"
     config = unsealed(stopped / "config.json")
@@ -124,6 +118,8 @@ def test_runs_that_were_scored_before_their_end_are_named_in_evaluations_and_com
     (stopped / "config.json").write_text(json.dumps(config))
     line = f"before the end of the training: {stopped} (step 40)"
     assert f"scored {line}\n" in evaluate(sweep)
-    ended = command("--mode=compare", f"--runs={run},{stopped}", f"--output={tmp_path / 'out'}")
+    ended = command(
+        "--mode=compare", f"--runs={tiny.workdir},{stopped}", f"--output={tmp_path / 'out'}"
+    )
     assert ended.code == 0, ended.err
     assert line in (tmp_path / "out/comparison.md").read_text().replace("\\_", "_")

@@ -6,8 +6,8 @@ import pytest
 from sacrebleu.dataset import DATASETS
 
 from experiments.evaluate.other_text import fetch_named_set
-from tiny_run import command, shared_run
-from transformer.errors import UserError
+from source_settings import refused
+from tiny_run import command
 
 SET = "sacrebleu:wmt14/full,en-de"
 
@@ -25,11 +25,10 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.mark.full
-def test_a_named_set_is_scored_as_its_files(cache, tmp_path_factory, tmp_path):
-    folder = shared_run(tmp_path_factory).copy(tmp_path / "run")
-    ended = command("--mode=evaluate", f"--workdir={folder}", f"--input={SET}")
+def test_a_named_set_is_scored_as_its_files(cache, copy):
+    ended = command("--mode=evaluate", f"--workdir={copy}", f"--input={SET}")
     assert ended.code == 0, ended.err
-    place = folder / "evaluations" / "wmt14_full.en-de"
+    place = copy / "evaluations" / "wmt14_full.en-de"
     results = json.loads((place / "results.json").read_text())
     assert results["test"]["sentences"] == 2
     assert (place / "translations/test.reference.txt").read_text() == "a b\nb b\n"
@@ -40,6 +39,5 @@ def test_without_a_network_one_line_says_how_to_give_the_files(monkeypatch):
         raise SystemExit(1)
 
     monkeypatch.setattr(DATASETS["wmt14/full"], "get_source_file", fail)
-    with pytest.raises(UserError) as refusal:
+    with refused("sacrebleu -t wmt14/full -l en-de --echo src"):
         fetch_named_set(SET)
-    assert "sacrebleu -t wmt14/full -l en-de --echo src" in str(refusal.value)

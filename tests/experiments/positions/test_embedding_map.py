@@ -14,7 +14,7 @@ from experiments.display import vector_space
 from experiments.positions import embeddings
 from experiments.positions.embeddings import token_kinds
 from tiny_models import tiny_config
-from tiny_run import command, shared_run
+from tiny_run import command
 from transformer.data.tokenizer.train import train_tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import TokenTable
@@ -28,12 +28,6 @@ from transformer.runs.run import Run
 NUMBERS = {"int8": "<i1", "uint8": "<u1", "uint16": "<u2", "uint32": "<u4"}
 ROYAL = "king man woman queen well-known apple"
 TEXT = ("the House and the mouse", "the houses", "a $1 [bold] mouse the", ROYAL, ROYAL)
-
-
-@pytest.fixture
-def folder(tmp_path_factory, tmp_path):
-    """A copy of the tiny run."""
-    return shared_run(tmp_path_factory).copy(tmp_path / "run")
 
 
 @pytest.fixture(scope="module")
@@ -130,15 +124,15 @@ def test_a_token_is_found_by_its_piece_or_by_the_word_that_it_is(tokenizers):
             embeddings.find_token(tokenizer, name)
 
 
-def test_the_terminal_shows_the_nearest_neighbours_and_draws_nothing(folder):
-    table, pieces = trained_table(folder)
-    ended = command(f"--workdir={folder}", "--mode=embeddings", f"--token={pieces[7]}")
+def test_the_terminal_shows_the_nearest_neighbours_and_draws_nothing(copy):
+    table, pieces = trained_table(copy)
+    ended = command(f"--workdir={copy}", "--mode=embeddings", f"--token={pieces[7]}")
     assert ended.code == 0
     rows = [line.split("│")[1:-1] for line in ended.out.splitlines() if line.startswith("│")]
     expected, cosines = reference_neighbours(table, 7, 10)
     assert [row[1].strip() for row in rows] == [pieces[other] for other in expected]
     np.testing.assert_allclose([float(row[2]) for row in rows], cosines, atol=6e-4)
-    assert not (folder / "figures" / "embeddings").exists()
+    assert not (copy / "figures" / "embeddings").exists()
 
 
 def test_a_sum_of_unit_vectors_leaves_its_own_words_out_of_the_answer(tokenizers):
@@ -166,9 +160,9 @@ def test_a_sum_of_unit_vectors_leaves_its_own_words_out_of_the_answer(tokenizers
 # -- maps
 
 
-def test_the_page_and_the_arrays_hold_the_trained_table(folder):
-    ended, use = command(f"--workdir={folder}", "--mode=embeddings"), "source_target_output"
-    place, (table, pieces) = folder / "figures" / "embeddings", trained_table(folder)
+def test_the_page_and_the_arrays_hold_the_trained_table(copy):
+    ended, use = command(f"--workdir={copy}", "--mode=embeddings"), "source_target_output"
+    place, (table, pieces) = copy / "figures" / "embeddings", trained_table(copy)
     names = (f"{use}_tsne.png", f"{use}_pca.png", "embeddings.npz", "embeddings.html")
     assert (ended.code, ended.out.split()) == (0, [str(place / name) for name in names]), ended
     arrays = {n.removeprefix(f"{use}_"): a for n, a in np.load(place / "embeddings.npz").items()}

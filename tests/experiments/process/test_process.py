@@ -13,7 +13,7 @@ import pytest
 
 from experiments.process.process import explain, logging_to
 from places import ROOT
-from tiny_run import command, refused, shared_run
+from tiny_run import command, refused
 from transformer.errors import MAX_LINE_LENGTH, one_line, shorten
 from transformer.runs.logs import MetricsWriter
 
@@ -37,11 +37,6 @@ FULL = (
 )
 # Wider than the buffer of a pipe.
 LOG = "say('x' * 10**6); say('y'); print('worked', file=sys.stderr)"
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory)
 
 
 def shell(program: str, redirected: str) -> str:

@@ -14,15 +14,8 @@ import pytest
 from experiments.process import text_io
 from experiments.process.text_io import open_output
 from places import LAUNCH, ROOT
-from tiny_run import shared_run
 from transformer import files
 from transformer.errors import UserError
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory)
-
 
 # -- what has arrived
 

@@ -6,16 +6,9 @@ from serving import serving
 
 import transformer
 from experiments.serve.routes import Served
-from task_runs import train_runs
 from tiny_run import shared_folder
 from tiny_scenes import train_scenes
 from transformer.tasks.pictures import QuestionTask
-
-
-@pytest.fixture(scope="session")
-def loaded(tmp_path_factory):
-    """A run of each task."""
-    return {task: transformer.load(folder) for task, folder in train_runs(tmp_path_factory).items()}
 
 
 @pytest.fixture(scope="session")

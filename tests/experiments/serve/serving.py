@@ -6,7 +6,7 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import uvicorn
@@ -70,11 +70,11 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def serving(runs: list[Served], names: Sequence[str] = LOCAL) -> Iterator[Running]:
+def serving(runs: list[Served], names=LOCAL, origins=()) -> Iterator[Running]:
     """Serves runs meanwhile."""
     listening = listen("127.0.0.1", 0)
     port = listening.getsockname()[1]
-    server, worker = make_server(runs, names)
+    server, worker = make_server(runs, names, origins)
     threads = [
         threading.Thread(target=worker.run),
         threading.Thread(target=lambda: asyncio.run(server.serve([listening]))),

@@ -14,15 +14,10 @@ from serving import PATIENCE
 
 from experiments.serve import serve, server
 from places import ROOT
-from tiny_run import refused, shared_run
+from tiny_run import refused
 from transformer.runs.loaded import load
 
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory).workdir
 
 
 def start(folder: Path, *flags: str) -> tuple[subprocess.Popen, int]:
@@ -55,12 +50,12 @@ def ask(port: int, path: str, fields: dict | None = None) -> tuple[int, dict]:
 
 
 def test_the_command_serves_until_it_is_told_to_end(tiny):
-    process, port = start(tiny)
+    process, port = start(tiny.workdir)
     try:
         status, found = ask(port, "/api/translate", {"texts": ["a b c"]})
         assert status == 200
         assert [[best["text"] for best in own] for own in found["translations"]] == [
-            load(tiny).translate(["a b c"])
+            load(tiny.workdir).translate(["a b c"])
         ]
         assert ask(port, "/api/runs")[1]["runs"][0]["name"] == "workdir"
         long = {"texts": ["secret " * 40], "targets": ["secret " * 40]}
@@ -81,19 +76,20 @@ def test_the_command_serves_until_it_is_told_to_end(tiny):
     ]
     assert set(said.splitlines()) - set(lines) <= {
         "ready",
+        "workdir: without data.languages, /translate uses it for all other languages",
         "SIGTERM: finishing the running requests, then ending; repeat it to end at once",
     }
 
 
 def test_a_port_in_use_and_a_wrong_address_are_refused(tiny):
-    flags = (f"--workdir={tiny}", "--mode=serve")
+    flags = (f"--workdir={tiny.workdir}", "--mode=serve")
     with server.listen("127.0.0.1", 0) as used:
         port = used.getsockname()[1]
         refused(*flags, f"--port={port}", says=f"--port={port} ([Errno")
     refused(*flags, "--port=65536", says="another port, from 1024 to 65535")
     says = ("cannot listen at --host=no such name --port=0 (", "use --host=127.0.0.1")
     refused(*flags, "--port=0", "--host=no such name", says=says)
-    refused(*flags, "--port=0", f"--also={tiny}", says="is served already")
+    refused(*flags, "--port=0", f"--also={tiny.workdir}", says="is served already")
     refused(*flags, "--port=0", "--also=nothing/here", says="nothing/here")
 
 
@@ -102,7 +98,7 @@ def test_a_missing_package_is_named_with_its_extra(tiny, monkeypatch):
     monkeypatch.delitem(sys.modules, "experiments.serve.server")
     monkeypatch.delattr("experiments.serve.server")
     says = ("needs the package uvicorn", 'pip install "transformer-jax[serve]"')
-    refused(f"--workdir={tiny}", "--mode=serve", says=says)
+    refused(f"--workdir={tiny.workdir}", "--mode=serve", says=says)
 
 
 def test_runs_are_named_by_as_much_of_their_folders_as_tells_them_apart(tmp_path):
@@ -114,7 +110,7 @@ def test_runs_are_named_by_as_much_of_their_folders_as_tells_them_apart(tmp_path
 
 def test_another_address_than_the_machines_own_is_warned_of(tiny, said, monkeypatch):
     monkeypatch.setattr(server, "serve_runs", lambda *_: None)
-    run = load(tiny)
+    run = load(tiny.workdir)
     for host, warned in (("127.0.0.1", False), ("0.0.0.0", True)):
         said.clear()
         serve.serve(run, serve.Options(host=host, port=0))

@@ -1,4 +1,4 @@
-"""The API and the page of a model that answers questions about pictures."""
+"""The API and the page of models of pictures: of one that answers questions, and a captioner."""
 
 import base64
 import io
@@ -9,11 +9,18 @@ from PIL import Image
 from serving import is_one_line, serving
 from test_serve_browser import opened, wait_for
 
+import transformer
 from chromium import PHONE, overflow
 from experiments.serve import routes
 from experiments.serve.routes import Served
 
 QUESTION = "where is the red thing ?"
+
+
+@pytest.fixture(scope="module")
+def captions():
+    """The captioner of the package."""
+    return transformer.load("captions")
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +43,31 @@ def test_heads_are_those_of_the_run(site, scenes, photo):
     shown = found["picture"]["pixels"].partition(",")[2]
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(shown))))
     np.testing.assert_array_equal(pixels, np.asarray(Image.open(photo)))
+
+
+def test_a_captioner_says_of_a_picture_what_the_run_says_of_its_file(captions, photo):
+    picture, file = as_url(photo.read_bytes()), str(photo)
+    with serving([Served("captions", captions)]) as site:
+        asked = {"pictures": [picture], "num_best": 2}
+        [best] = site.post("caption", asked).json()["captions"]
+        [expected] = captions.caption([file], num_best=2)
+        assert [each["text"] for each in best] == [each.text for each in expected]
+        [[begun]] = site.post("caption", {"pictures": [picture], "prefixes": ["a small"]}).json()[
+            "captions"
+        ]
+        assert begun["text"].startswith("a small")
+        target = best[0]["text"]
+        asked = {"pictures": [picture], "targets": [target]}
+        [entries] = site.post("next_tokens", asked).json()["next_tokens"]
+        [of_run] = captions.next_tokens([file], [target])
+        assert [each["log_prob"] for each in entries] == [each.log_prob for each in of_run]
+        steps = site.post("beam", {"picture": picture}).json()["steps"]
+        assert [len(step) for step in steps] == [*map(len, captions.beam(file))]
+        asked = {"picture": picture, "target": target}
+        frames = site.post("attention", asked).json()["frames"]
+        assert frames[0]["weights"].keys() == captions.attention(file, target).weights.keys()
+        is_one_line(site.post("caption", {"pictures": [file]}), 400, "pictures[0] is not a data")
+        is_one_line(site.post("beam", {"text": file}), 400, "picture is not a data URL")
 
 
 def refusals(photo):

@@ -8,11 +8,10 @@ import pytest
 from serving import is_one_line, serving, wait_until
 
 import transformer
-from experiments.serve.routes import ROWS, Served
+from experiments.serve.routes import Served
 from experiments.serve.schema import API, CHARACTERS
 from places import ROOT
 from runs import count_programs
-from transformer.data import held_out
 
 # -- answers
 
@@ -95,33 +94,6 @@ def test_the_python_of_the_guide_runs(site, loaded):
     exec(block.replace(":8000", f":{site.port}"), names)
     own = loaded["translation"].attention("How are you?")
     np.testing.assert_array_equal(names["weights"], own.weights["cross"])
-
-
-def test_a_translation_does_not_depend_on_what_it_is_batched_with(runs, loaded):
-    route = runs[0].routes["translate"]
-    folder = loaded["translation"].folder
-    texts = [pair.source for pair in held_out.read_pairs(folder, "test")] + ["a", "b a"]
-    by_group = {}
-    for text in texts:
-        [group], [item], _ = route.plan({"texts": [text]})
-        by_group.setdefault(group, []).append(item)
-    assert sum(map(len, by_group.values())) == len(texts)
-
-    def read(results):
-        return [[(each.text, each.tokens) for each in best] for best in results]
-
-    for group, members in by_group.items():
-        members = members[: route.max_batch]
-        alone = [result for text in members for result in route.compute(group, [text])]
-        together = (members * ROWS)[: route.max_batch]
-        mixed = route.compute(group, together)
-        assert read(mixed) == (read(alone) * ROWS)[: route.max_batch]
-        turned = route.compute(group, together[::-1])
-        assert turned[::-1] == mixed  # with their scores: batches of one size have equal bits
-        scores = [[each.score for each in best] for best in mixed[: len(members)]]
-        for own, other in zip(alone, scores, strict=True):
-            assert [each.score for each in own] == pytest.approx(other, abs=1e-4)
-    assert len({str(best) for best in read(alone)}) > 1  # the control: they are not all one
 
 
 # -- the server

@@ -13,11 +13,11 @@ import pytest
 from configs import quickstart
 from experiments.results.notes import write_notes
 from experiments.results.systems import read_sweep
-from experiments.results.table import build_tables, to_csv
+from experiments.results.table import to_csv
 from experiments.results.tasks import length_buckets
 from experiments.sweep import sweep as sweep_module
 from experiments.sweep.study import Study
-from sweeps import markdown, write_trial
+from sweeps import cells, markdown, write_trial
 from transformer.errors import UserError
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
@@ -31,12 +31,6 @@ def write_seeds(root, settings, seeds=(0, 1, 2), last="complete"):
         for number, (name, errors, seed) in enumerate(plan)
     ]
     return [*trials[:-1], trials[-1]._replace(state=last)]
-
-
-def rows(sweep):
-    """The texts of each row of the table, by title."""
-    table = build_tables(sweep)[0]
-    return [dict(zip(table.head, row, strict=True)) for row in table.rows]
 
 
 def test_a_setting_that_a_search_draws_again_is_no_second_seed(tmp_path, monkeypatch):
@@ -102,7 +96,7 @@ def test_line_separators_inside_a_sentence_end_no_line(tmp_path):
 def test_the_table_shows_the_numbers_of_its_trials(tmp_path):
     trials = write_seeds(tmp_path, {"split": 0.2, "none": 0.6}, seeds=(0, 1))
     sweep = read_sweep("translation", trials, baseline=1)
-    first, second = rows(sweep)
+    first, second = cells(sweep)
     scores = [o.score("test.bleu") for o in sweep.systems[1].runs]
     mean, half = sum(scores) / 2, abs(scores[0] - scores[1]) / 2
     assert second["positions"] == "none"
@@ -145,7 +139,7 @@ def test_the_csv_has_every_trial_and_score_and_the_table_columns_with_numbers(tm
     assert (first["length_generalization_bleu"], first["tokens_per_second"]) == ("7.5", "1234.5")
     shown = [second[name] for name in ("optimizer.name", "state", "test_bleu")]
     assert shown == ['x,"y"\n', "pruned", ""]
-    first, second = rows(sweep)
+    first, second = cells(sweep)
     assert list(first)[:2] == ["optimizer.name", "name"]
     assert first["name"] == '""'
     assert first["length generalization: BLEU"] == "7.50"
@@ -191,11 +185,11 @@ def test_the_csv_has_p_before_and_after_the_correction(tmp_path):
 def test_a_setting_that_lost_seeds_is_marked_and_not_compared(tmp_path):
     trials = write_seeds(tmp_path, {"a": 0.3, "b": 0.1}, last="failed")
     sweep = read_sweep("translation", trials, 0)
-    cells = rows(sweep)[1]
-    assert cells["n"] == "2 of 3"
-    assert cells["BLEU"].startswith("(")
-    assert (cells["95% interval"], cells["difference"]) == ("-", "-")
-    assert "p" not in cells
+    row = cells(sweep)[1]
+    assert row["n"] == "2 of 3"
+    assert row["BLEU"].startswith("(")
+    assert (row["95% interval"], row["difference"]) == ("-", "-")
+    assert "p" not in row
     assert "In brackets: means over the remaining seeds" in " ".join(write_notes(sweep))
     # Nothing is compared with it.
     sweep = read_sweep("translation", trials, 3)
@@ -206,7 +200,7 @@ def test_a_setting_that_lost_seeds_is_marked_and_not_compared(tmp_path):
 def test_seeds_that_still_train_are_counted_and_the_rest_is_compared(tmp_path):
     trials = write_seeds(tmp_path, {"a": 0.3, "b": 0.1}, last="running")
     sweep = read_sweep("translation", trials, 0)
-    assert rows(sweep)[1]["n"] == "2 of 3"
+    assert cells(sweep)[1]["n"] == "2 of 3"
     assert sweep.main_differences[1].seeds == (2, 3)
     scores = [run.score("test.bleu") for run in sweep.runs]
     expected = np.mean(scores[3:]) - np.mean(scores[:3])

@@ -12,6 +12,7 @@ from configs import quickstart
 from experiments.sweep import study as sweep_study
 from experiments.sweep.study import Study, SweepError
 from experiments.sweep.trial_configs import plan_trials
+from source_settings import refused
 from transformer.errors import UserError
 
 SPACE = {
@@ -112,12 +113,8 @@ def test_a_draw_that_cannot_be_has_failed_and_the_next_one_is_drawn(tmp_path, mo
 
 @pytest.mark.parametrize("storage", ["sqlite:////no/folder/study.db", "mysql://me:***@x:y/z"])
 def test_a_storage_that_cannot_be_reached_is_named(tmp_path, storage):
-    with pytest.raises(UserError) as error:
+    with refused(storage, "--config.sweep.storage"):
         grid(tmp_path, **{"sweep.storage": storage.replace("***", "secret")})
-    text = str(error.value)
-    assert storage in text
-    assert "--config.sweep.storage" in text
-    assert "\n" not in text
 
 
 def listed(folder, *values, **changes) -> Study:

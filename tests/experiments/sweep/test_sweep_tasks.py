@@ -12,14 +12,8 @@ from experiments.results.notes import write_notes
 from experiments.results.systems import read_sweep
 from experiments.results.table import build_tables, list_signatures, to_csv
 from experiments.sweep.sweep import write_results
-from sweeps import markdown, write_classifier, write_language_model, write_trial
+from sweeps import cells, markdown, write_classifier, write_language_model, write_trial
 from transformer.errors import UserError
-
-
-def cells(sweep):
-    """The texts of each row of the table, by title."""
-    table = build_tables(sweep)[0]
-    return [dict(zip(table.head, row, strict=True)) for row in table.rows]
 
 
 def language_models(root, nlls=(1.5, 1.2), seeds=(0, 1, 2), **changes):

@@ -2,11 +2,9 @@
 
 import json
 
-import pytest
-
+import source_settings
 from configs import quickstart
 from tiny_run import refused
-from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.runs.workdir import COMMAND, find_trials, refuse_sweep
 
@@ -21,13 +19,6 @@ def write_trial(folder, number, changes, score=None, metric="bleu"):
         (place / "results.json").write_text(json.dumps({"validation": {metric: score}}))
 
 
-def told(folder) -> str:
-    with pytest.raises(UserError) as error:
-        refuse_sweep(folder)
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
 def test_the_best_of_the_trials_is_told(tmp_path):
     for number, (heads, seed, score) in enumerate([(2, 0, 11.0), (2, 1, 31.256), (4, 0, None)]):
         write_trial(tmp_path, number, {"model.num_heads": heads, "seed": seed}, score)
@@ -35,15 +26,16 @@ def test_the_best_of_the_trials_is_told(tmp_path):
     assert [trial.folder.name for trial in found] == ["001", "000", "002"]
     assert found[0].settings == {"seed": 1, "model.num_heads": 2}
     assert found[0].score == 31.256
-    text = told(tmp_path)
-    assert f"{tmp_path} holds a sweep, not a run" in text
-    assert f"name one of its trials, such as {tmp_path}/trials/001, the best" in text
+    says = f"name one of its trials, such as {tmp_path}/trials/001, the best"
+    with source_settings.refused(f"{tmp_path} holds a sweep, not a run", says):
+        refuse_sweep(tmp_path)
     assert found[0].name == "trials/001 (num_heads=2, seed=1)"
 
 
 def test_a_mode_of_a_sweeps_folder_names_its_trials(tmp_path):
     write_json(tmp_path / COMMAND, {"command": "python launch.py --config=c.py --workdir=w"})
-    assert "none of its trials has begun" in told(tmp_path)
+    with source_settings.refused("none of its trials has begun"):
+        refuse_sweep(tmp_path)
     write_trial(tmp_path, 3, {"seed": 1}, 12.0)
     again = "type: python launch.py --config=c.py --workdir=w"
     says = ("holds a sweep", "trials/003", again)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import reference
-from tiny_models import tiny_config, tiny_inputs, tiny_model
+from tiny_models import random, tiny_config, tiny_inputs, tiny_model
 from transformer.model.attention import MultiHeadAttention, scaled_dot_product_attention
 from transformer.model.masks import AttentionInputs
 from transformer.model.positions.registry import SumOfPositions
@@ -14,10 +14,6 @@ from transformer.model.positions.registry import SumOfPositions
 pytestmark = pytest.mark.device
 
 B, L, M, D, H, K = 3, 7, 5, 22, 2, 11
-
-
-def random(*shape, seed=0):
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 def test_the_scaled_dot_product_is_equation_1():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tiny_run import command, loading_once, shared_run
+from tiny_run import command, loading_once
 from transformer.runs import workdir
 from transformer.runs.run import Run
 
@@ -11,11 +11,6 @@ from transformer.runs.run import Run
 def once():
     with loading_once():
         yield
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return shared_run(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

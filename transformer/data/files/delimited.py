@@ -11,7 +11,7 @@ import functools
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from transformer.data.files.rows import (
     missing,
     names_of,
 )
-from transformer.data.files.text import plain_name, read_lines
+from transformer.data.files.text import plain_name, read_lines, unreadable
 from transformer.errors import UserError
 
 # Possible names of the label column, and words in the names of other columns.
@@ -50,7 +50,33 @@ def read_delimited(path: Path, fields: Fields) -> RowTable:
     separator, quote = _guess_dialect(path, *fields[-2:], path.stat().st_mtime_ns)
     lines = enumerate(read_lines(path), 1)
     plain = ((n, line.split("\t")) for n, line in lines if line.strip() or not fields.exact)
-    records = _csv_records(path, separator, quote) if separator else plain
+    records = _csv_records(read_lines(path), separator, quote) if separator else plain
+    table = _make_table(path, fields, records, strict=separator != "" or fields.exact)
+    is_quoted = separator != "" and not _is_csv(path) and bool(table.names)
+    return table._replace(about=table.about + "; its cells are quoted as in CSV" * is_quoted)
+
+
+def read_sheet(path: Path, fields: Fields) -> RowTable:
+    """Returns the rows of the first sheet of an Excel workbook."""
+    try:
+        import openpyxl
+    except ModuleNotFoundError:
+        fix = 'pip install "transformer-jax[documents]"'
+        raise UserError(f"{path} needs the package openpyxl: {fix}") from None
+    try:
+        sheet = openpyxl.load_workbook(path, read_only=True, data_only=True).worksheets[0]
+    except Exception as error:  # of the archive, its XML or the workbook
+        raise unreadable(path, "Excel", error) from None
+    rows = enumerate(sheet.iter_rows(values_only=True), 1)
+    texts = ((n, ["" if cell is None else str(cell) for cell in row]) for n, row in rows)
+    return _make_table(path, fields, (row for row in texts if any(row[1])), strict=True)
+
+
+def _make_table(path: Path, fields: Fields, records: Records, strict: bool) -> RowTable:
+    """Returns the rows of a table, whose first record may be a header.
+
+    If `strict` is set, a row must have as many cells as the first one.
+    """
     number, cells = next(records, (0, []))
     if not number:
         return RowTable("it has no lines", [], iter(()))
@@ -66,11 +92,10 @@ def read_delimited(path: Path, fields: Fields) -> RowTable:
     is_header = not are_numbers or _is_header(names, fields, places)
     about = "a header that is not read as text" if is_header else "which is read as a row"
     about = f"its first line, {about}, has the columns {listed(map(repr, cells))}"
-    about += "; its cells are quoted as in CSV" * (separator != "" and not _is_csv(path))
     if not is_header:
         records = itertools.chain([(number, cells)], records)
         names = names_of(cells)
-    width = len(cells) if separator or fields.exact else 0
+    width = len(cells) if strict else 0
     return RowTable(about, names, _rows(records, places, width))
 
 
@@ -122,27 +147,30 @@ def _guess_dialect(path: Path, separator: str, quote: str, _: int) -> tuple[str,
     """
     if _is_csv(path) or separator:
         quote = quote or '"'
-        fits = functools.partial(_count_fitting, path, quote)
+        fits = lambda each: count_fitting(read_lines(path), quote, each)  # noqa: E731
         return max(separator or SEPARATORS, key=fits), quote
     text = "\n".join(itertools.islice(read_lines(path), QUOTES_SHOWN))
+    return ("\t", '"') if has_quoted_cells(text) else ("", "")
+
+
+def has_quoted_cells(text: str) -> bool:
+    """Returns whether the cells of TSV are quoted as in CSV."""
     cells, rest = QUOTED_CELL.findall(text), QUOTED_CELL.sub("", text)
     is_doubled = any('""' in cell[1:-1] for cell in cells)
-    return (
-        ("\t", '"') if cells and '"' not in rest and (is_doubled or "," not in rest) else ("", "")
-    )
+    return bool(cells) and '"' not in rest and (is_doubled or "," not in rest)
 
 
-def _count_fitting(path: Path, quote: str, separator: str) -> int:
+def count_fitting(lines: Iterable[str], quote: str, separator: str) -> int:
     """Counts records with as many columns as the first record and without unpaired quotes."""
-    records = itertools.islice(_csv_records(path, separator, quote), SAMPLE_RECORDS)
+    records = itertools.islice(_csv_records(lines, separator, quote), SAMPLE_RECORDS)
     rows = ([] if isinstance(cells, csv.Error) else cells for _, cells in records)
     widths = [0 if any(cell.count(quote) % 2 for cell in row) else len(row) for row in rows]
     return widths.count(widths[0]) if widths and widths[0] > 1 else 0
 
 
-def _csv_records(path: Path, separator: str, quote: str) -> Records:
+def _csv_records(lines: Iterable[str], separator: str, quote: str) -> Records:
     """Yields each record, or an error if it is not valid CSV."""
-    lines = (f"{line}\n" for line in read_lines(path))
+    lines = (f"{line}\n" for line in lines)
     reader = csv.reader(lines, strict=True, delimiter=separator, quotechar=quote)
     while True:
         number = reader.line_num + 1

@@ -1,27 +1,24 @@
-"""Iterables over items, such as sentence pairs, in a data file with rows or in two text files."""
+"""Iterables over items, such as sentence pairs, in a data file with rows."""
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from ml_collections import ConfigDict
 
 from transformer.data.files.arrow import is_dataset, read_arrow
-from transformer.data.files.delimited import read_delimited, read_jsonl
-from transformer.data.files.locate import class_files, locate
-from transformer.data.files.rows import BrokenError, Fields, Rows, RowTable, listed, text_value
+from transformer.data.files.delimited import read_delimited, read_jsonl, read_sheet
+from transformer.data.files.locate import class_files
+from transformer.data.files.rows import BrokenError, Fields, Rows, RowTable, listed
 from transformer.data.files.text import (
     HEAD_BYTES,
     content_of,
     open_unpacked,
     plain_name,
-    read_lines,
 )
 from transformer.data.files.tmx import memories, read_tmx
-from transformer.data.pairs import Pair
 from transformer.errors import UserError, shorten
 
 Item = TypeVar("Item")
@@ -60,6 +57,7 @@ FORMATS: dict[str, Callable[[Path, Fields], RowTable]] = {
     ".tsv": read_delimited,
     ".csv": read_delimited,
     ".jsonl": read_jsonl,
+    ".xlsx": read_sheet,
     ".tmx": read_tmx,
     ".parquet": read_arrow,
     ".arrow": read_arrow,
@@ -146,8 +144,8 @@ class TableFile(Generic[Item]):
                 broken.place, item = place, broken
             yield item
 
-    def describe_columns(self) -> Iterator[str]:
-        """Yields a log line about the columns, and a warning for each column without sentences."""
+    def describe(self) -> Iterator[str]:
+        """Yields the log lines of `describe_rows` for this file."""
         about = self.open().about
         reads = f"reads {listed(self.fields.names)} as {self.fields}; " * (self.unit != "file")
         yield f"{self.source}: {reads}{about}"
@@ -158,62 +156,14 @@ class TableFile(Generic[Item]):
             if key != "label_field" and 2 * len(wrong) > len(values):
                 what = f"config.data.{key} reads ids or empty cells, such as {shorten(wrong[0])!r}"
                 yield f"warning: {self.source}: {what}: name a column of sentences"
+        broken = (isinstance(record, BrokenError) for record in self.records())
+        if self.skip_broken and (count := sum(broken)):
+            yield f"{self.source}: skipped {count:,} broken {self.unit}s"
 
 
 def describe_rows(files: Iterable[object]) -> list[str]:
-    """Returns log lines about the columns of each table, and about skipped malformed rows."""
-    lines = []
-    for file in files:
-        if isinstance(file, TableFile):
-            lines += file.describe_columns()
-            broken = (isinstance(record, BrokenError) for record in file.records())
-            if file.skip_broken and (count := sum(broken)):
-                lines.append(f"{file.source}: skipped {count:,} broken {file.unit}s")
-    return lines
+    """Returns log lines about the columns of each table, and about skipped malformed rows.
 
-
-# -- sentence pairs
-
-
-@dataclasses.dataclass(frozen=True)
-class TwoFiles:
-    """Sentence pairs from two parallel files; each iteration reads the files from the start."""
-
-    source: Path
-    target: Path
-
-    def __iter__(self) -> Iterator[Pair]:
-        files = self.source, self.target
-        for number, pair in enumerate(itertools.zip_longest(*map(read_lines, files))):
-            if None in pair:
-                shorter, longer = files if pair[0] is None else files[::-1]
-                raise UserError(
-                    f"{shorter} ends after {number:,} lines, before {longer}: "
-                    "line n of one must be the translation of line n of the other"
-                )
-            source, target = pair
-            yield Pair(source, target)
-
-
-def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair]:
-    """Returns the pairs of a split, from two files, or from a table if no target file is set."""
-    source, target = f"{split}_source", f"{split}_target"
-    path = locate(settings, source)
-    if not getattr(settings, target):
-        return pair_table(path, settings)
-    is_same = getattr(settings, source) == getattr(settings, target)
-    if format_of(path) in (FORMATS if is_same else ROWS_ALONE):
-        raise UserError(
-            f"data.{source}={getattr(settings, source)!r} has both sides in its rows, and "
-            f"data.{target} names a second file: set config.data.{target}= (empty)"
-        )
-    return TwoFiles(path, locate(settings, target))
-
-
-def pair_table(path: Path, settings: ConfigDict) -> TableFile[Pair]:
-    """Returns the pairs in the rows of one file, given `config.data`."""
-    return TableFile(path, settings, ("source_field", "target_field"), _pair_of_row)
-
-
-def _pair_of_row(source: Any, target: Any) -> Pair:
-    return Pair(text_value(source, "source"), text_value(target, "target"))
+    A column without sentences gets a warning.
+    """
+    return [line for file in files if isinstance(file, TableFile) for line in file.describe()]

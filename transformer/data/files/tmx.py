@@ -9,11 +9,13 @@ Source: TMX 1.4b Specification, https://www.gala-global.org/tmx-14b
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from transformer.data.files.rows import BrokenError, Fields, Rows, RowTable, listed
 from transformer.data.files.text import open_unpacked, plain_name
 from transformer.errors import UserError, one_line
 
+T = TypeVar("T")
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 # Matches the text of a segment, without inline elements that contain formatting codes.
 TEXT = ".//text()[not(ancestor::*[contains(' bpt ept it ph ut ', concat(' ', local-name(), ' '))])]"
@@ -38,22 +40,28 @@ def read_tmx(path: Path, fields: Fields) -> RowTable:
 
 
 def _translation_rows(files: list[Path], fields: Fields) -> Rows:
-    tags = fields._replace(names=tuple(map(_plain_tag, fields.names)))
+    tags = fields._replace(names=tuple(map(plain_tag, fields.names)))
     for file in files:
         where = f" in {file.name}" * (len(files) > 1)
         for line, unit in _translation_units(file):
             yield f"{line}{where}", tags.values(unit)
 
 
-def _plain_tag(language: str) -> str:
+def plain_tag(language: str) -> str:
+    """Returns a language tag as it is compared."""
     return language.lower().replace("_", "-")
 
 
-def _translation_units(path: Path) -> Iterator[tuple[int, dict[str, str] | BrokenError]]:
-    """Yields the line number of each translation unit, and its segments, keyed by language.
+def with_languages(segments: dict[str, T]) -> dict[str, T]:
+    """Returns the segments of a unit by tag, where `en` has the one of `en-us` if it has none."""
+    regional: dict[str, T] = {}
+    for tag, segment in segments.items():
+        regional.setdefault(tag.partition("-")[0], segment)
+    return regional | segments
 
-    A segment in `en-us` is also used for `en`, unless the unit has a segment in `en`.
-    """
+
+def _translation_units(path: Path) -> Iterator[tuple[int, dict[str, str] | BrokenError]]:
+    """Yields the line number of each translation unit, and its segments, keyed by language."""
     from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
     text_of = etree.XPath(TEXT)
@@ -61,17 +69,15 @@ def _translation_units(path: Path) -> Iterator[tuple[int, dict[str, str] | Broke
         units = etree.iterparse(stream, tag="{*}tu", resolve_entities=False)
         try:
             for _, unit in units:
-                exact: dict[str, str] = {}
-                regional: dict[str, str] = {}
+                segments: dict[str, str] = {}
                 for segment in unit.iterfind("{*}tuv/{*}seg"):
                     tuv = segment.getparent()
-                    tag = _plain_tag(tuv.get(LANGUAGE) or tuv.get("lang", ""))
+                    tag = plain_tag(tuv.get(LANGUAGE) or tuv.get("lang", ""))
                     text = "".join(text_of(segment)) if len(segment) else segment.text or ""
-                    exact.setdefault(tag, text)
-                    regional.setdefault(tag.partition("-")[0], text)
+                    segments.setdefault(tag, text)
                 entity = next(unit.iter(etree.Entity), None)
                 broken = BrokenError(f"the entity {getattr(entity, 'text', '')} is not expanded")
-                yield unit.sourceline, regional | exact if entity is None else broken
+                yield unit.sourceline, with_languages(segments) if entity is None else broken
                 unit.clear()
                 while unit.getprevious() is not None and unit.getparent() is not None:
                     del unit.getparent()[0]  # frees units that have been read

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -35,7 +35,7 @@ from transformer.data.parallel.training_pairs import (
     undirected,
 )
 from transformer.data.placeholders import NAMES, PLACEHOLDER_RULE, read_pair
-from transformer.data.token_store import TextStore, TokenStore, cached_arrays
+from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer, with_symbols
 from transformer.data.tokenizer.draws import make_random, strengths_of
 
@@ -55,21 +55,21 @@ class PairSampler:
     Samples depend only on the random generator and the texts, not on the process or thread.
 
     Attributes:
-      texts: canonical texts of source and target.
+      texts: canonical texts of source and target, in UTF-8.
       tokens: the deterministic segmentation of each side.
       strengths: sampling strength for each side (see `strength_of`), or 0 for no sampling.
       max_tokens: maximum length of a sampled side, including the end token. If a sample is longer,
         or has unknown tokens from a modifier, the original tokens are used.
-      drawn: number of tokens on both sides of the precomputed samples of each pair.
+      cache: folder for the lengths of the precomputed samples.
     """
 
-    texts: tuple[TextStore, TextStore]
+    texts: tuple[TokenStore, TokenStore]
     tokens: tuple[TokenStore, TokenStore]
     tokenizers: tuple[Tokenizer, Tokenizer]
     strengths: tuple[float, float]
     augmentation: Augmentation
     max_tokens: int
-    drawn: Int[np.ndarray, "2 draws pairs"]
+    cache: Path
 
     def draw(
         self, numbers: Sequence[int], key: tuple[int, int], epoch: int, lengths: range
@@ -94,26 +94,33 @@ class PairSampler:
         """Number of precomputed samples per pair."""
         return PLANNED_MODIFICATIONS if self.augmentation.fractions else PLANNED_SEGMENTATIONS
 
-    def plan(self) -> Int[np.ndarray, "2 draws pairs"]:
-        """Computes the lengths of the precomputed samples, which `drawn` stores."""
+    @functools.cached_property
+    def drawn(self) -> Int[np.ndarray, "2 draws pairs"]:
+        """Number of tokens on both sides of the precomputed samples of each pair."""
+        return cached_arrays(self.cache, lambda _: ({"drawn": self._plan()}, {}))[0]["drawn"]
+
+    def _plan(self) -> Int[np.ndarray, "2 draws pairs"]:
         drawn = np.zeros((2, self.planned_draws, len(self.tokens[0])), np.int32)
         for number, i in itertools.product(range(drawn.shape[2]), range(drawn.shape[1])):
             ids = self._draw(number, make_random("pair", number, i))
             drawn[:, i, number] = [*map(len, ids)]
         return drawn
 
+    def _text(self, side: int, number: int) -> str:
+        return self.texts[side][number].tobytes().decode()
+
     def _draw(self, number: int, random: Random) -> Sequence[Ids]:
         """Samples the token ids of both sides of a pair."""
         numbers = range(number, min(number + MAX_PAIRS, len(self.tokens[0])))
         pair = self.augmentation.draw(
-            lambda: [Pair(self.texts[0][i], self.texts[1][i]) for i in numbers], random
+            lambda: [Pair(self._text(0, i), self._text(1, i)) for i in numbers], random
         )
         sides, ids = None, []
         if pair:
             sides = read_pair(pair, self.tokenizers[0].words, training=True)[:2]
         for side, tokenizer in enumerate(self.tokenizers):
             if strength := self.strengths[side]:
-                text = tokenizer.normalize(sides[side] if sides else self.texts[side][number])
+                text = tokenizer.normalize(sides[side] if sides else self._text(side, number))
                 ids.append(tokenizer.sample(text, strength, random.random))
             else:
                 plain = self.tokens[side][number]
@@ -197,9 +204,10 @@ def encode_corpora(
     fingerprints = [hashlib.sha256(each.encode()).hexdigest() for each in joined]
     settings = with_symbols(settings, NAMES if settings.placeholders else ())
     augmentation = augmentation_of(data, (*settings.symbols, *symbols))
-    tokenizers = _pair_tokenizers(
-        corpora, fingerprints, augmentation, data, settings, folder, symbols, initial
+    make = functools.partial(
+        make_tokenizer, data=data, settings=settings, folder=folder, initial=initial
     )
+    tokenizers = _pair_tokenizers(corpora, fingerprints, augmentation, make, settings, symbols)
     limits = [(own.max_tokens, own.max_token_ratio) for own in texts_of(data)]
     rule = f"pairs {PLACEHOLDER_RULE}" if settings.placeholders else "pairs"
     strengths = strengths_of(settings, [tokenizer.kind for tokenizer in tokenizers])
@@ -216,7 +224,17 @@ def encode_corpora(
     sampler = None
     if sampled:
         longest = max(max_tokens for max_tokens, _ in limits)
-        sampler = _make_sampler(encoded, tokenizers, strengths, augmentation, longest, data)
+        digests = [encoded.arrays_digest, *(tokenizer.digest for tokenizer in tokenizers)]
+        key = repr((*digests, *strengths, *augmentation.key, longest))
+        sampler = PairSampler(
+            (encoded.side("source_text"), encoded.side("target_text")),
+            (encoded.side("source"), encoded.side("target")),
+            (tokenizers[0], tokenizers[1]),
+            strengths,
+            augmentation,
+            longest,
+            cache_folder(data) / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.drawn",
+        )
     reports = tuple(
         corpus.report.without(**{name: encoded.notes[f"{number} {name}"] for name in TOKEN_LIMITS})
         for number, corpus in enumerate(corpora)
@@ -238,11 +256,9 @@ def _pair_tokenizers(
     corpora: Sequence[TrainingPairs],
     fingerprints: Sequence[str],
     augmentation: Augmentation,
-    data: ConfigDict,
+    make: Callable[..., Tokenizer],
     settings: ConfigDict,
-    folder: Path | None,
     symbols: Sequence[str],
-    initial: Path | None,
 ) -> list[Tokenizer]:
     """Returns the source and target tokenizers; see `encode_corpora`."""
     pairs = Restartable(lambda: itertools.chain(*(corpus.cleaned for corpus in corpora)))
@@ -251,7 +267,7 @@ def _pair_tokenizers(
     tokenizers: list[Tokenizer] = []
     for number, name in enumerate(tokenizer_names(settings.joint)):
         sides = (0, 1) if settings.joint else (number,)
-        tokenizer = make_tokenizer(
+        tokenizer = make(
             Restartable(
                 lambda sides=sides: (
                     read_pair(pair, words(), training=True)[:2][side]
@@ -260,10 +276,6 @@ def _pair_tokenizers(
                 )
             ),
             "".join(fingerprints[side] for side in sides),
-            data,
-            settings,
-            folder,
-            initial,
             file=name,
             model=(settings.model, settings.target_model)[number],
             symbols=symbols if 0 in sides else (),
@@ -300,28 +312,3 @@ def _parallel_parts(
                 counts=dict(zip(names, dropped, strict=True)),
                 texts=dict(zip(SIDES, lines, strict=True)),
             )
-
-
-def _make_sampler(
-    encoded: Encoded,
-    tokenizers: Sequence[Tokenizer],
-    strengths: tuple[float, float],
-    augmentation: Augmentation,
-    max_tokens: int,
-    data: ConfigDict,
-) -> PairSampler:
-    """Returns the sampler for an encoded corpus; the lengths of precomputed samples are cached."""
-    sampler = PairSampler(
-        (encoded.text("source"), encoded.text("target")),
-        (encoded.side("source"), encoded.side("target")),
-        (tokenizers[0], tokenizers[1]),
-        strengths,
-        augmentation,
-        max_tokens,
-        np.zeros((2, 0, 0), np.int32),
-    )
-    digests = [encoded.arrays_digest, *(tokenizer.digest for tokenizer in tokenizers)]
-    key = repr((*digests, *strengths, *augmentation.key, max_tokens))
-    folder = cache_folder(data) / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.drawn"
-    arrays = cached_arrays(folder, lambda _: ({"drawn": sampler.plan()}, {}))[0]
-    return dataclasses.replace(sampler, drawn=arrays["drawn"])

@@ -19,13 +19,14 @@ from ml_collections import ConfigDict
 
 from transformer.config.keys import having
 from transformer.data import held_out, tfds
-from transformer.data.cleaning import CleaningReport, CleaningRules, rules_of
+from transformer.data.cleaning import CleaningReport, rules_of
 from transformer.data.encode import batched, cache_folder
 from transformer.data.files.arrow import data_files
-from transformer.data.files.table import TableFile, TwoFiles, describe_rows, parallel_text
+from transformer.data.files.table import TableFile, describe_rows
 from transformer.data.pairs import SPLITS, Pair, choose_source
 from transformer.data.parallel import training_pairs
 from transformer.data.parallel.modifiers import joined
+from transformer.data.parallel.texts import DocumentPairs, TwoFiles, parallel_text
 from transformer.data.parallel.training_pairs import Hashes, HeldOutReport, TrainingPairs
 from transformer.data.synthetic import grammar
 from transformer.data.token_store import cached_arrays
@@ -33,7 +34,7 @@ from transformer.errors import UserError
 
 WORTH_KEEPING = 4 * 2**20  # minimum bytes to cache: smaller files, even compressed, read in seconds
 
-Texts = Mapping[str, TwoFiles | TableFile[Pair]]
+Texts = Mapping[str, TwoFiles | DocumentPairs | TableFile[Pair]]
 Splits = Mapping[str, Iterable[Pair]]
 logger = logging.getLogger(__name__)
 
@@ -85,14 +86,12 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
     held-out pairs are removed from the training data. A pair is not held out if its source occurs
     in the training data of `earlier` runs. All files are read here, to raise errors early.
     """
-    texts, rules = named_files(settings), rules_of(settings)
-    arrays, notes = _read_cached(
-        texts, settings, lambda: _read_pairs(texts, rules, settings, earlier), earlier
-    )
+    texts = named_files(settings)
+    arrays, notes = _read_cached(texts, settings, earlier)
     for line in notes["lines"]:
         logger.warning(line)
     held = {split: [Pair(*sides) for sides in pairs] for split, pairs in notes["held"].items()}
-    pairs, marks = held_out.Without(texts["train"], arrays["gone"]), arrays["kept"].tobytes()
+    pairs, marks = held_out.without(texts["train"], arrays["gone"]), arrays["kept"].tobytes()
     train = TrainingPairs(
         training_pairs.cleaned(pairs, marks),
         CleaningReport(*notes["report"]),
@@ -112,7 +111,7 @@ def count_all(settings: ConfigDict) -> int:
 
 def count_train(settings: ConfigDict) -> int:
     """Returns the number of training pairs in the files before cleaning, without held-out pairs."""
-    rest = max(0, count_all(settings) - sum(_sizes(settings).values()))
+    rest = max(0, count_all(settings) - sum(held_out.splits_held_out(settings).values()))
     return min(rest, settings.train_subset or rest)
 
 
@@ -134,6 +133,7 @@ def check_files(texts: Texts) -> list[str]:
     Only the first training pair is read here.
     """
     lines = describe_rows(texts.values())
+    lines += [text.describe() for text in texts.values() if isinstance(text, DocumentPairs)]
     for split, text in texts.items():
         count = sum(1 for _ in itertools.islice(text, 1 if split == "train" else None))
         held_out.check_not_empty(text.source, count)
@@ -141,11 +141,11 @@ def check_files(texts: Texts) -> list[str]:
 
 
 def _read_pairs(
-    texts: Texts, rules: CleaningRules, settings: ConfigDict, earlier: Hashes | None
+    texts: Texts, settings: ConfigDict, earlier: Hashes | None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Returns arrays that select the held-out and clean pairs, and notes for logs and reports."""
-    lines = check_files(texts)
-    text, sizes = texts["train"], _sizes(settings)
+    lines, rules = check_files(texts), rules_of(settings)
+    text, sizes = texts["train"], held_out.splits_held_out(settings)
     facts = training_pairs.survey(text, rules, settings.seed)
     faults = training_pairs.duplicates(facts, rules)
     usable = faults == 0
@@ -161,8 +161,8 @@ def _read_pairs(
         more = f"; not held out are pairs that are dropped or known: {', '.join(reasons)}"
         raise UserError(f"{error}{more * bool(reasons)}") from None
     splits = {**texts, **held_out.take(text, numbers)}
-    facts = training_pairs.without_copies(facts, list(itertools.chain(*numbers.values())), rules)
     gone = np.array(sorted(itertools.chain(*numbers.values())), np.int64)
+    facts = training_pairs.without_copies(facts, gone.tolist(), rules)
     if settings.train_subset:
         usable = facts.faults == 0
         usable[gone] = False
@@ -171,7 +171,7 @@ def _read_pairs(
         gone = np.delete(np.arange(len(usable)), chosen)
     rest = np.delete(facts, gone).view(np.recarray)
     scored = {split: splits[split] for split in SPLITS[1:]}
-    train = training_pairs.clean(held_out.Without(text, gone), rules, scored, earlier, rest)
+    train = training_pairs.clean(held_out.without(text, gone), rules, scored, earlier, rest)
     notes = {
         "lines": lines,
         "held": {split: [pair[:2] for pair in splits[split]] for split in sizes},
@@ -183,23 +183,16 @@ def _read_pairs(
     return arrays, notes
 
 
-def _sizes(settings: ConfigDict) -> dict[str, int]:
-    """Returns the number of pairs to hold out for each held-out split."""
-    return {
-        split: getattr(settings, f"{split}_size") for split in held_out.splits_held_out(settings)
-    }
-
-
 def _read_cached(
-    texts: Texts,
-    settings: ConfigDict,
-    read: Callable[[], tuple[dict[str, np.ndarray], Any]],
-    earlier: Hashes | None,
+    texts: Texts, settings: ConfigDict, earlier: Hashes | None
 ) -> tuple[Mapping[str, np.ndarray], Any]:
-    """Returns the result of `read`, from the cache if the files are unchanged."""
-    files = _file_stamps(texts)
+    """Returns the result of `_read_pairs`, from the cache if the files are unchanged."""
+    paths = [path for text in texts.values() for path in vars(text).values()]
+    names = itertools.chain(*(data_files(path) for path in paths if isinstance(path, Path)))
+    stats = {path: path.stat() for path in names}
+    files = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
     if sum(size for _, size, _ in files) < WORTH_KEEPING:
-        return read()
+        return _read_pairs(texts, settings, earlier)
     of_batches = having("shared", "tokens")
     values = {k: value for k, value in settings.items() if f"data.{k}" not in of_batches}
     learnt = earlier is not None and hashlib.sha256(np.ascontiguousarray(earlier).data).hexdigest()
@@ -208,15 +201,8 @@ def _read_cached(
         code.update(path.read_bytes())
     described = [files, sorted(values.items()), code.hexdigest(), learnt]
     key = hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:24]
-    return cached_arrays(cache_folder(settings) / f"{key}.pairs", lambda _: read())[:2]
-
-
-def _file_stamps(texts: Texts) -> list[tuple[str, int, int]]:
-    """Returns the name, size, and modification time in nanoseconds of each file."""
-    paths = [path for text in texts.values() for path in vars(text).values()]
-    files = itertools.chain(*(data_files(path) for path in paths if isinstance(path, Path)))
-    stats = {path: path.stat() for path in files}
-    return [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
+    folder = cache_folder(settings) / f"{key}.pairs"
+    return cached_arrays(folder, lambda _: _read_pairs(texts, settings, earlier))[:2]
 
 
 REGISTRY: dict[str, Callable[[Any, Hashes | None], Splits]] = {

@@ -16,9 +16,8 @@ from jaxtyping import Int, UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from transformer.data.batches import BatchPlan, stack_rows
-from transformer.data.buckets import BucketPlan
 from transformer.data.files.locate import class_files
-from transformer.data.labelled import NO_LABEL, LabelledBatch, read_texts
+from transformer.data.labelled import read_texts
 from transformer.data.pairs import LabelledPicture
 from transformer.data.token_store import TokenStore, digest_arrays
 from transformer.data.tokenizer import Ids, Tokenizer
@@ -41,7 +40,6 @@ logger = logging.getLogger(__name__)
 logging.getLogger("PIL").setLevel(logging.CRITICAL)  # Pillow also logs the errors that it raises
 
 Pixels = UInt8[np.ndarray, "S S C"]
-Patches = UInt8[np.ndarray, "P F"]
 
 
 def read_picture(
@@ -166,7 +164,7 @@ def read_classes(folder: Path) -> list[tuple[str, str, str]]:
 class SeenPicture(NamedTuple):
     """An image and a question as model inputs; the question may have no tokens."""
 
-    patches: Patches
+    patches: UInt8[np.ndarray, "P F"]
     tokens: Ids
 
 
@@ -200,11 +198,22 @@ class EncodedPictures(NamedTuple):
     picture_store: PictureStore
     store: TokenStore
     labels: Int[np.ndarray, "items"]
+    unknown_fraction = 0.0  # not counted
 
     @property
     def arrays_digest(self) -> str:
         """Digest of all arrays."""
         return digest_arrays(*self.picture_store, *vars(self.store).values(), self.labels)
+
+    @property
+    def before(self) -> int:
+        """Number of positions before the tokens: the class token and the patches."""
+        return 1 + self.picture_store.patches.shape[1]
+
+    def gather(self, numbers: Int[np.ndarray, "*rows"], width: int) -> PictureText:
+        """Returns the model inputs of the items `numbers`; see `TokenStore.gather`."""
+        tokens, _ = self.store.gather(numbers, width)
+        return PictureText(self.picture_store.gather(numbers), tokens)
 
     def items(self) -> list[SeenPicture]:
         """Returns the model inputs of each item."""
@@ -219,24 +228,6 @@ def read_questions(
     if tokenizer is None:
         return [[] for _ in questions]
     return [ids[:max_tokens] for ids in read_texts(questions, tokenizer)]
-
-
-def encode_pictures(
-    items: Sequence[LabelledPicture],
-    pixels: UInt8[np.ndarray, "pictures S S C"],
-    labels: Sequence[str],
-    tokenizer: Tokenizer | None,
-    max_tokens: int,
-    patch_size: int,
-) -> EncodedPictures:
-    """Encodes items as patches, at most `max_tokens` question tokens, and class ids."""
-    tokens = read_questions([item.question for item in items], tokenizer, max_tokens)
-    number = {label: i for i, label in enumerate(labels)}
-    return EncodedPictures(
-        store_pictures(items, pixels, patch_size),
-        TokenStore.of(tokens),
-        np.array([number[item.label] for item in items], np.int32),
-    )
 
 
 def store_pictures(
@@ -259,21 +250,6 @@ def stack_pictures(
     for row, item in enumerate(items):
         patches[row] = item.patches
     return PictureText(patches, stack_rows([item.tokens for item in items], rows, length))
-
-
-class PicturePlan(BucketPlan[LabelledBatch]):
-    """All training batches of images; see `BucketPlan`. Lengths include the patches."""
-
-    def __init__(self, pictures: EncodedPictures, *numbers: Any, **named: Any):
-        self.pictures, self._before = pictures, 1 + pictures.picture_store.patches.shape[1]
-        super().__init__(self._before + pictures.store.lengths, *numbers, **named)
-
-    def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> LabelledBatch:
-        """Returns images, questions and class ids; all are zero in a padding row."""
-        pictures, there = self.pictures, numbers >= 0
-        tokens, _ = pictures.store.gather(numbers, length - self._before)
-        labels = np.where(there, pictures.labels[numbers] + 1, NO_LABEL).astype(np.int32)
-        return LabelledBatch(PictureText(pictures.picture_store.gather(numbers), tokens), labels)
 
 
 class CaptionPlan(BatchPlan):

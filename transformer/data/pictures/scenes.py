@@ -46,10 +46,12 @@ COLOURS = {
 SHAPES = ("circle", "square", "triangle")
 RADII = {"small": 3.2, "large": 5.2}  # pixels
 ATTRIBUTES = {"colour": tuple(COLOURS), "shape": SHAPES, "size": tuple(RADII)}
-COUNTS = ("0", "1", "2", "3")
 YES_NO = ("yes", "no")
 QUARTERS = ("upper left", "upper right", "lower left", "lower right")
-KINDS = (*ATTRIBUTES, "where", "count", "left", "same", "closest")
+# The possible answers for each kind of question but "closest", which asks for any attribute.
+ANSWERS = ATTRIBUTES | {"where": QUARTERS, "count": ("0", "1", "2", "3"), "left": YES_NO}
+ANSWERS |= {"same": YES_NO}
+KINDS = (*ANSWERS, "closest")
 BACKGROUND, NOISE = 128, 12.0  # grey level, and standard deviation of pixel noise
 MARGIN = 0.8  # maximum ratio of the distances to the closest and to the next object
 
@@ -91,14 +93,7 @@ def generate(seed: int, count: int) -> Iterator[Question]:
         kind = draw.choice(KINDS)
         # The attribute to ask for. Only "closest" may ask for colours, which are unique in a scene.
         asked = draw.choice(tuple(ATTRIBUTES)[kind != "closest" :])
-        answers = {
-            "where": QUARTERS,
-            "count": COUNTS,
-            "left": YES_NO,
-            "same": YES_NO,
-            "closest": ATTRIBUTES[asked],
-        }
-        answer = draw.choice(answers.get(kind) or ATTRIBUTES[kind])
+        answer = draw.choice(ANSWERS.get(kind) or ATTRIBUTES[asked])
         value = draw.choice(ATTRIBUTES[asked])
         while True:
             things = _draw_scene(draw)
@@ -128,57 +123,40 @@ def _draw_scene(draw: random.Random) -> tuple[Thing, ...]:
 
 
 def _ask_question(
-    kind: str, asked: str, value: str, things: Sequence[Thing], draw: random.Random
+    kind: str, asked: str, value: str, things: tuple[Thing, ...], draw: random.Random
 ) -> Iterator[Question]:
     """Yields the questions of a kind that can be answered from a scene."""
-    scene = tuple(things)
     if kind == "count":
         what = {"colour": f"{value} things", "shape": f"{value}s", "size": f"{value} things"}
         counted = tuple(thing for thing in things if getattr(thing, asked) == value)
         text = f"how many {what[asked]} are there ?"
-        yield Question(scene, text, str(len(counted)), kind, counted)
-    elif kind == "where":
-        for thing in things:
-            for words in _phrases(thing, "", things, draw):
-                quarter = QUARTERS[2 * (thing.y > SIDE / 2) + (thing.x > SIDE / 2)]
-                yield Question(scene, f"where is {words} ?", quarter, kind, (thing,))
-    elif kind == "left":
-        for a, b in itertools.permutations(things, 2):
-            if abs(a.x - b.x) >= CELL / 2:
-                for one, other in _describe_two(a, b, "", things, draw):
-                    text = f"is {one} left of {other} ?"
-                    yield Question(scene, text, YES_NO[a.x > b.x], kind, (a, b))
-    elif kind == "same":
-        for a, b in itertools.permutations(things, 2):
-            for one, other in _describe_two(a, b, asked, things, draw):
-                differ = getattr(a, asked) != getattr(b, asked)
-                text = f"is {one} of the same {asked} as {other} ?"
-                yield Question(scene, text, YES_NO[differ], kind, (a, b))
-    elif kind == "closest":
-        for a in things:
-            others = (each for each in things if each is not a)
-            near, *rest = sorted(others, key=functools.partial(_distance_between, a))
-            if _distance_between(a, near) <= MARGIN * _distance_between(a, rest[0]):
-                for words in _phrases(a, "", things, draw):
-                    text = f"what {asked} is the thing closest to {words} ?"
-                    yield Question(scene, text, getattr(near, asked), kind, (a, near))
-    else:
-        for thing in things:
-            for words in _phrases(thing, kind, things, draw):
-                yield Question(
-                    scene, f"what {kind} is {words} ?", getattr(thing, kind), kind, (thing,)
-                )
+        yield Question(things, text, str(len(counted)), kind, counted)
+        return
+    hidden = asked if kind == "same" else kind  # only the name of an attribute hides a word
+    for named in itertools.permutations(things, 2 if kind in ("left", "same") else 1):
+        a, b, fits = named[0], named[-1], True
+        if kind == "where":
+            text, answer = "where is {} ?", QUARTERS[2 * (a.y > SIDE / 2) + (a.x > SIDE / 2)]
+        elif kind == "left":
+            text, answer = "is {} left of {} ?", YES_NO[a.x > b.x]
+            fits = abs(a.x - b.x) >= CELL / 2
+        elif kind == "same":
+            text = f"is {{}} of the same {asked} as {{}} ?"
+            answer = YES_NO[getattr(a, asked) != getattr(b, asked)]
+        elif kind == "closest":
+            _, b, next_one, *_ = sorted(things, key=functools.partial(_distance_between, a))
+            text, answer = f"what {asked} is the thing closest to {{}} ?", getattr(b, asked)
+            fits = _distance_between(a, b) <= MARGIN * _distance_between(a, next_one)
+        else:
+            text, answer = f"what {kind} is {{}} ?", getattr(a, kind)
+        phrases = (_phrases(thing, hidden, things, draw) for thing in named if fits)
+        for words in zip(*phrases, strict=False):
+            relevant = tuple(dict.fromkeys((a, b)))
+            yield Question(things, text.format(*words), answer, kind, relevant)
 
 
 def _distance_between(a: Thing, b: Thing) -> float:
     return ((a.x - b.x) ** 2 + (a.y - b.y) ** 2) ** 0.5
-
-
-def _describe_two(
-    a: Thing, b: Thing, hidden: str, things: Sequence[Thing], draw: random.Random
-) -> Iterator[tuple[str, str]]:
-    """Yields the descriptions of two objects, if both objects have a unique description."""
-    return zip(_phrases(a, hidden, things, draw), _phrases(b, hidden, things, draw), strict=False)
 
 
 def _phrases(

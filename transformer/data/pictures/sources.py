@@ -98,17 +98,14 @@ def _hold_out(
     divided = held_out.hold_out(train.items, place, sizes, data, key)
     # With data.holdout=end, a split may begin between two items of one image.
     split_of = {key(item): split for split in divided for item in divided[split]}
-    items = {s: [item for item in train.items if split_of[key(item)] == s] for s in divided}
-    return {split: _take_split(part, train.pixels) for split, part in items.items()}
-
-
-def _take_split(items: Sequence[LabelledPicture], pixels: np.ndarray) -> PictureSplit:
-    """Returns a split with the given items and only their images."""
-    numbers = sorted({item.picture for item in items})
-    new = {number: i for i, number in enumerate(numbers)}
-    return PictureSplit(
-        [item._replace(picture=new[item.picture]) for item in items], pixels[numbers]
-    )
+    parts = {}
+    for split in divided:
+        items = [item for item in train.items if split_of[key(item)] == split]
+        numbers = sorted({item.picture for item in items})
+        new = {number: i for i, number in enumerate(numbers)}  # the images of other splits go
+        items = [item._replace(picture=new[item.picture]) for item in items]
+        parts[split] = PictureSplit(items, train.pixels[numbers])
+    return parts
 
 
 def _with_classes(labels: Sequence[str], pixels: np.ndarray, look: Look, name: str) -> PictureSplit:
@@ -242,16 +239,10 @@ def read_table(path: Path, data: ConfigDict, look: Look, label_type: str) -> Pic
         data = ConfigDict({**data, "picture_field": "0", "text_field": "1"})
         near = folder, *sorted(folder.glob("*/")), *sorted(folder.parent.glob("*/"))
         folder = next((each for each in near if (each / first[1]).is_file()), folder)
-    return _read_split(_picture_rows(path, data, label_type, folder), folder, look)
-
-
-def _picture_rows(
-    path: Path, data: ConfigDict, label_type: str, folder: Path
-) -> list[tuple[str, str, str]]:
-    """Returns the image name, question and label in each row of a table."""
     keys = FIELDS[label_type]
 
     def make(*cells: Any) -> tuple[str, str, str]:
+        """Returns the image name, question and label in a row."""
         values = [json.dumps(cell) if isinstance(cell, bool | int) else cell for cell in cells]
         for key, value in zip(keys, values, strict=True):
             if not text_value(value, key).strip():
@@ -262,7 +253,7 @@ def _picture_rows(
             raise BrokenError(f"{folder / name} is not a file")
         return name, "".join(question), label
 
-    return [*TableFile(path, data, keys, make, exact=True)]
+    return _read_split([*TableFile(path, data, keys, make, exact=True)], folder, look)
 
 
 def _read_split(items: Sequence[tuple[str, str, str]], folder: Path, look: Look) -> PictureSplit:

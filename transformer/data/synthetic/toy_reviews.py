@@ -53,14 +53,10 @@ def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Labelled]]:
         good, bad = map(pick, WORDS[name])
         if kind == "plain":
             bad = dict(TABLES[name])[good]
-        twins = ((good, bad, POSITIVE), (bad, good, NEGATIVE))
-        return [
-            Labelled(_join(opening, template.format(yes=yes, no=no, **fillers)), label, kind)
-            for yes, no, label in twins
-        ]
+        twins = []
+        for yes, no, label in ((good, bad, POSITIVE), (bad, good, NEGATIVE)):
+            text = re.sub(r"\ba (?=[aeiou])", "an ", template.format(yes=yes, no=no, **fillers))
+            twins.append(Labelled(opening + text, label, kind))
+        return twins
 
     return fill(draw, lambda review: review.text, sizes)
-
-
-def _join(opening: str, text: str) -> str:
-    return opening + re.sub(r"\ba (?=[aeiou])", "an ", text)

@@ -244,25 +244,21 @@ def _read_model(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
         Tokenizer(model)
         if not proto.pieces:
             raise RuntimeError
-        return Tokenizer(_with_special_ids(proto, symbols), origin)
+        spec = proto.trainer_spec
+        names = {*SPECIAL.values(), spec.pad_piece, spec.bos_piece, spec.eos_piece}
+        others = [
+            piece
+            for piece in proto.pieces
+            if piece.type != piece.UNKNOWN
+            and (piece.type != piece.CONTROL or piece.piece not in names)
+        ]
+        set_pieces(proto, others, symbols)
+        return Tokenizer(proto.SerializeToString(), origin)
     except (DecodeError, RuntimeError):
         raise UserError(
             f"tokenizer.model={name!r} is not a sentencepiece model, or is damaged: name a file "
             "such as spm_train writes, *.model"
         ) from None
-
-
-def _with_special_ids(proto: ModelProto, symbols: tuple[str, ...]) -> bytes:
-    """Returns the model with the four special pieces first, then other pieces, then symbols."""
-    spec = proto.trainer_spec
-    names = {*SPECIAL.values(), spec.pad_piece, spec.bos_piece, spec.eos_piece}
-    others = [
-        piece
-        for piece in proto.pieces
-        if piece.type != piece.UNKNOWN and (piece.type != piece.CONTROL or piece.piece not in names)
-    ]
-    set_pieces(proto, others, symbols)
-    return proto.SerializeToString()
 
 
 def set_pieces(proto: ModelProto, others: Sequence[Any], symbols: Sequence[str] = ()) -> None:

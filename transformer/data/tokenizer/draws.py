@@ -36,11 +36,10 @@ class Draws:
 
     def __init__(self, proto: Any):
         pieces = list(enumerate(proto.pieces))
-        normal = [(i, p) for i, p in pieces if p.type == p.NORMAL]
         symbols = sorted((p.piece for _, p in pieces if p.type == p.USER_DEFINED), key=len)
         self._ids = {p.piece: i for i, p in pieces if p.type in (p.NORMAL, p.USER_DEFINED)}
         self._bytes = [i for i, p in pieces if p.type == p.BYTE]
-        self._scores = {p.piece: p.score for _, p in normal}
+        self._scores = {p.piece: p.score for _, p in pieces if p.type == p.NORMAL}
         self._longest = max(map(len, self._scores), default=1)
         self._unknown = min(self._scores.values(), default=0.0) - UNK_PENALTY
         self._words = re.compile(f"{WORD_START}?[^{WORD_START}]+|{WORD_START}", re.DOTALL)

@@ -142,7 +142,13 @@ def _train_normalized(
     try:
         model = ModelProto.FromString(_train_pieces(texts, settings, **changes))
     except (RuntimeError, ValueError) as error:
-        raise RunError(_explain_failure(str(error), settings)) from None
+        longest = EXACT["max_sentence_length"] if settings.keep_spaces else MAX_LINE_BYTES
+        raise RunError(
+            f"no tokenizer with config.tokenizer.vocab_size={settings.vocab_size} and "
+            f"config.tokenizer.character_coverage={settings.character_coverage} can be trained on "
+            f"this text, of which lines of up to {longest:,} bytes are read: "
+            + str(error).rpartition("] ")[2]
+        ) from None
     model.normalizer_spec.CopyFrom(least.normalizer_spec)
     return model.SerializeToString(deterministic=True)
 
@@ -210,16 +216,6 @@ def _train_model(texts: Texts, settings: ConfigDict, kind: str, **changes) -> by
         **options,
     )
     return model.getvalue()
-
-
-def _explain_failure(message: str, settings: ConfigDict) -> str:
-    """Returns the error message for a sentencepiece failure, with the config keys to change."""
-    longest = EXACT["max_sentence_length"] if settings.keep_spaces else MAX_LINE_BYTES
-    return (
-        f"no tokenizer with config.tokenizer.vocab_size={settings.vocab_size} and config.tokenizer."
-        f"character_coverage={settings.character_coverage} can be trained on this text, of which "
-        f"lines of up to {longest:,} bytes are read: {message.rpartition('] ')[2]}"
-    )
 
 
 # -- extension

@@ -19,8 +19,13 @@ def sinusoid_angles(
     return positions[..., None].astype(jnp.float32) * frequencies
 
 
-class Sinusoids(NoPositions):
-    """Base class of the interleaved and the split sinusoidal encoding."""
+class SinusoidalPositions(NoPositions):
+    """Interleaved sinusoids: dimension 2i is the sine of an angle, and 2i + 1 is its cosine.
+
+    The encoding is defined for any position, but may not generalise beyond the training length.
+
+    Source: Vaswani et al. 2017, section 3.5.
+    """
 
     @classmethod
     def check(cls, config: ModelConfig, setting: str) -> None:
@@ -29,22 +34,13 @@ class Sinusoids(NoPositions):
                 f"{setting} pairs sines with cosines: model.d_model={config.d_model} must be even"
             )
 
-
-class SinusoidalPositions(Sinusoids):
-    """Interleaved sinusoids: dimension 2i is the sine of an angle, and 2i + 1 is its cosine.
-
-    The encoding is defined for any position, but may not generalise beyond the training length.
-
-    Source: Vaswani et al. 2017, section 3.5.
-    """
-
     def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]):
         angles = sinusoid_angles(positions, self.config.d_model)
         pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
         return embeddings + pairs.reshape(*positions.shape, -1).astype(embeddings.dtype)
 
 
-class SplitPositions(Sinusoids):
+class SplitPositions(SinusoidalPositions):
     """Sinusoidal encoding with all sines first, and then all cosines.
 
     tensor2tensor, fairseq and many tutorials use this order. The first two also divide the exponent

@@ -1,6 +1,6 @@
 """Additive and multiplicative attention of a recurrent decoder over the source."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import flax.struct
@@ -48,12 +48,10 @@ class AdditiveAttention(nn.Module):
         self.score = Linear(1, dtypes, use_bias=False)
         self.output = Linear(2 * width, dtypes, use_bias=True)
 
-    def attend(
-        self, states: Float[Array, "B L D"], memory: EncoderMemory
-    ) -> tuple[Float[Array, "B L D"], Float[Array, "B 1 L M"]]:
-        """Returns the attention context and the float32 attention weights of each state."""
-        hidden = jnp.tanh(self.query(states)[:, :, None] + memory.keys[:, None])
-        return _average(self.score(hidden)[..., 0], memory)
+    def scores(self, states: Float[Array, "B L D"], keys: Float[Array, "B M D"]):
+        """Returns the score of each pair of a state and a key [B, L, M]."""
+        hidden = jnp.tanh(self.query(states)[:, :, None] + keys[:, None])
+        return self.score(hidden)[..., 0]
 
     def features(
         self,
@@ -95,12 +93,9 @@ class MultiplicativeAttention(nn.Module):
         self.key = Linear(width, dtypes, use_bias=False)
         self.output = Linear(width, dtypes, use_bias=False)
 
-    def attend(
-        self, states: Float[Array, "B L D"], memory: EncoderMemory
-    ) -> tuple[Float[Array, "B L D"], Float[Array, "B 1 L M"]]:
-        """Returns the attention context and the float32 attention weights of each state."""
-        scores = jnp.einsum("BLD,BMD->BLM", states, memory.keys, preferred_element_type=jnp.float32)
-        return _average(scores, memory)
+    def scores(self, states: Float[Array, "B L D"], keys: Float[Array, "B M D"]):
+        """Returns the score of each pair of a state and a key [B, L, M]."""
+        return jnp.einsum("BLD,BMD->BLM", states, keys, preferred_element_type=jnp.float32)
 
     def features(
         self,
@@ -112,11 +107,14 @@ class MultiplicativeAttention(nn.Module):
         return jnp.tanh(self.output(jnp.concatenate([context, states], axis=-1)))
 
 
-def _average(
-    scores: Float[Array, "B L M"], memory: EncoderMemory
+def attend(
+    attention: Any, states: Float[Array, "B L D"], memory: EncoderMemory
 ) -> tuple[Float[Array, "B L D"], Float[Array, "B 1 L M"]]:
-    """Returns the average of the values, weighted by the softmax of the scores, and the weights."""
-    scores = scores[:, None].astype(jnp.float32)
+    """Returns the average of the values, weighted by the softmax of the scores, and the weights.
+
+    The average is the attention context of each state; the weights are float32.
+    """
+    scores = attention.scores(states, memory.keys)[:, None].astype(jnp.float32)
     weights = masked_softmax(scores, padding_mask(memory.mask))
     values = memory.values
     return jnp.einsum("BLM,BMD->BLD", weights[:, 0].astype(values.dtype), values), weights

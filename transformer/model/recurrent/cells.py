@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from transformer.model.config import Dtypes, Size
+from transformer.model.config import Dtypes, ModelConfig, Size
 from transformer.model.matmul import linear
 from transformer.variants import Registry
 
@@ -74,7 +74,8 @@ class Cell(nn.Module):
         self.recurrent_kernel = self.param(
             "recurrent_kernel", self._gate_by_gate(orthogonal), (self.width, columns)
         )
-        self.bias = self.param("bias", self._first_bias, (columns,))
+        first = jnp.array([float(gate == "forget") for gate in self.gates])
+        self.bias = self.param("bias", lambda _: jnp.repeat(first, self.width))
         if self.context:
             self.context_kernel = self.param("context_kernel", glorot, (self.context, columns))
 
@@ -108,9 +109,6 @@ class Cell(nn.Module):
             return jnp.concatenate(blocks, axis=1)
 
         return draw
-
-    def _first_bias(self, key: Array, shape: tuple[int]) -> Float[Array, "columns"]:
-        return jnp.repeat(jnp.array([float(gate == "forget") for gate in self.gates]), self.width)
 
 
 class LSTM(Cell):
@@ -275,20 +273,18 @@ class BidirectionalLayer(nn.Module):
     backward half of the first position are the two final states, with or without padding.
 
     Args:
-      cell: a key of REGISTRY.
-      features: dimension of inputs and outputs; must be even, since each direction outputs half.
+      config: `d_model` is the dimension of inputs and outputs; it must be even, since each
+        direction outputs half.
 
     Source: Schuster and Paliwal 1997, "Bidirectional Recurrent Neural Networks".
     """
 
-    cell: str
-    features: int
-    dtypes: Dtypes
+    config: ModelConfig
 
     def setup(self):
-        make = REGISTRY[self.cell]
-        self.forward = make(self.features, self.features // 2, self.dtypes)
-        self.backward = make(self.features, self.features // 2, self.dtypes)
+        config, make = self.config, REGISTRY[self.config.cell]
+        self.forward = make(config.d_model, config.d_model // 2, config.dtypes)
+        self.backward = make(config.d_model, config.d_model // 2, config.dtypes)
 
     def __call__(self, x: Float[Array, "B L D"], mask: Bool[Array, "B L"]) -> Float[Array, "B L D"]:
         halves = run_cell(self.forward, x, mask), run_cell(self.backward, x, mask, reverse=True)

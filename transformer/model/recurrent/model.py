@@ -16,7 +16,7 @@ from transformer.model.config import ModelConfig, Size
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, Linear
 from transformer.model.recurrent import attention as recurrent_attention
 from transformer.model.recurrent import cells
-from transformer.model.recurrent.attention import EncoderMemory
+from transformer.model.recurrent.attention import EncoderMemory, attend
 from transformer.model.recurrent.cells import BidirectionalLayer, State, recur, run_cell
 
 
@@ -47,16 +47,13 @@ class RecurrentModel(Architecture):
             self.output_embedding = Embedding(config.target_vocab_size, config)
         self.embedding_dropout, self.word_dropout = Dropout(), Dropout(whole=True)
         self.layer_dropout = Dropout()
-        self.encoder_layers = [
-            BidirectionalLayer(config.cell, width, config.dtypes) for _ in range(encodes)
-        ]
+        self.encoder_layers = [BidirectionalLayer(config) for _ in range(encodes)]
         attention = recurrent_attention.REGISTRY[config.recurrent_attention]
         self.attention = attention(config) if attention and encodes else None
         cell = cells.REGISTRY[config.cell]
-        self.decoder_layers = [
-            cell(width, width, config.dtypes, width if self._context_in_cell(layer) else 0)
-            for layer in range(decodes)
-        ]
+        attends = self.attention is not None and self.attention.context_in_cell
+        contexts = [width if attends and layer == 0 else 0 for layer in range(decodes)]
+        self.decoder_layers = [cell(width, width, config.dtypes, size) for size in contexts]
         self.first_states = Linear(decodes * cell.states * width, config.dtypes, use_bias=True)
 
     def encode(
@@ -89,8 +86,8 @@ class RecurrentModel(Architecture):
         x = self._embed(self.target_embedding, target, rates)
         embedded, context = x, None
         states = self._first_states(memory, target.shape[0])
-        for layer, (cell, state) in enumerate(zip(self.decoder_layers, states, strict=True)):
-            if self._context_in_cell(layer):
+        for cell, state in zip(self.decoder_layers, states, strict=True):
+            if cell.context:
                 x, context = self._run_attending_cell(x, encoder_memory, target_mask, state)
             else:
                 x = run_cell(cell, x, target_mask, state, starts)
@@ -120,9 +117,9 @@ class RecurrentModel(Architecture):
     ) -> tuple[Float[Array, "B P V"], "DecoderState"]:
         x = embedded = self.target_embedding(tokens)
         context, states = None, []
-        for layer, (cell, state) in enumerate(zip(self.decoder_layers, cache.states, strict=True)):
+        for cell, state in zip(self.decoder_layers, cache.states, strict=True):
             projected = cell.project(x)
-            if self._context_in_cell(layer):
+            if cell.context:
                 state, (context, _) = self._attending_step(projected, state, cache.memory)
             else:
                 state = cell(projected, state)
@@ -163,10 +160,6 @@ class RecurrentModel(Architecture):
     def _embed(self, table: Embedding, tokens, rates: DropoutRates) -> Float[Array, "B L D"]:
         return self.embedding_dropout(self.word_dropout(table(tokens), rates.word), rates.embedding)
 
-    def _context_in_cell(self, layer: int) -> bool:
-        """Returns whether the attention context is an input of this layer's cell."""
-        return layer == 0 and self.attention is not None and self.attention.context_in_cell
-
     def _encoder_memory(self, memory, mask) -> EncoderMemory | None:
         if self.attention is None:
             return None
@@ -185,14 +178,10 @@ class RecurrentModel(Architecture):
             for cell, of_layer in zip(self.decoder_layers, layers, strict=True)
         )
 
-    def _attending_step(
-        self, projected: Float[Array, "B P columns"], state: State, memory: EncoderMemory | None
-    ):
+    def _attending_step(self, projected: Float[Array, "B P columns"], state: State, memory):
         """Returns the first layer's next state, and the attention context and weights."""
         cell = self.decoder_layers[0]
-        assert self.attention is not None
-        assert memory is not None
-        context, weights = self.attention.attend(state[0], memory)
+        context, weights = attend(self.attention, state[0], memory)
         return cell(projected + cell.project_context(context), state), (context, weights)
 
     def _run_attending_cell(self, x, memory: EncoderMemory | None, mask, state: State):
@@ -209,14 +198,12 @@ class RecurrentModel(Architecture):
         outputs, context = (y[:, :, 0].swapaxes(0, 1).astype(x.dtype) for y in (outputs, context))
         return outputs, context
 
-    def _features(
-        self, embedded, x, context, memory: EncoderMemory | None
-    ) -> Float[Array, "B L D"]:
+    def _features(self, embedded, x, context, memory) -> Float[Array, "B L D"]:
         """Returns the decoder output, given the outputs `x` of the top layer."""
         if self.attention is None:
             return x
         if context is None:
-            context, weights = self.attention.attend(x, memory)
+            context, weights = attend(self.attention, x, memory)
             self.sow("intermediates", "weights", weights)
         return self.attention.features(embedded, x, context)
 

@@ -4,6 +4,8 @@ Position 0 is the class token, in row -1. The patches follow in row-major order.
 follow the patches, and occupy further rows.
 """
 
+from typing import ClassVar
+
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -62,28 +64,33 @@ def _side(config: ModelConfig) -> int:
     return config.picture_size // config.patch_size
 
 
-def _check(config: ModelConfig, setting: str, width: int = 4, name: str = "") -> None:
-    if not config.patch_size:
-        raise UserError(f"{setting} is for pictures: choose another encoding of a text's positions")
-    if width % 4:
-        raise UserError(
-            f"{setting} halves the dimensions for rows and columns, and pairs them: {name}={width} "
-            "must be a multiple of 4"
-        )
+class GridPositions(NoPositions):
+    """Base class of the encodings of rows and columns; `halved` says which width both share."""
+
+    of_pictures = True
+    halved: ClassVar[tuple[str, str] | None] = None  # the name of the width, and its attribute
+
+    @classmethod
+    def check(cls, config: ModelConfig, setting: str) -> None:
+        if not config.patch_size:
+            raise UserError(
+                f"{setting} is for pictures: choose another encoding of a text's positions"
+            )
+        if cls.halved and (width := getattr(config, cls.halved[1])) % 4:
+            raise UserError(
+                f"{setting} halves the dimensions for rows and columns, and pairs them: "
+                f"{cls.halved[0]}={width} must be a multiple of 4"
+            )
 
 
-class GridSinusoids(NoPositions):
+class GridSinusoids(GridPositions):
     """Interleaved sines and cosines [3.5] of the row angles, and then of the column angles.
 
     Source: Dosovitskiy et al. 2021, appendix D.4 ("2-dimensional"), with sinusoids instead of
     learned vectors, as in He et al. 2022, "Masked Autoencoders", appendix A.1.
     """
 
-    of_pictures = True
-
-    @classmethod
-    def check(cls, config: ModelConfig, setting: str) -> None:
-        _check(config, setting, config.d_model, "model.d_model")
+    halved = "model.d_model", "d_model"
 
     def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]):
         angles = grid_angles(positions, self.config.d_model, self.config, BASE)
@@ -91,7 +98,7 @@ class GridSinusoids(NoPositions):
         return embeddings + pairs.reshape(*positions.shape, -1).astype(embeddings.dtype)
 
 
-class GridRotary(NoPositions):
+class GridRotary(GridPositions):
     """Rotates half of the query and key dimensions by row, and the other half by column.
 
     A score therefore depends on positions only through the row and column distances.
@@ -100,30 +107,20 @@ class GridRotary(NoPositions):
     Position Embedding for Vision Transformer" ("axial"), with the base of that paper.
     """
 
-    of_pictures = True
-
-    @classmethod
-    def check(cls, config: ModelConfig, setting: str) -> None:
-        _check(config, setting, config.head_width, "the width of a head")
+    halved = "the width of a head", "head_width"
 
     def rotate(self, heads: Float[Array, "B L H K"], positions: Int[Array, "L"]):
         angles = grid_angles(positions, heads.shape[-1], self.config, ROTARY_BASE)
         return rotate_pairs(heads, angles)
 
 
-class GridBias(NoPositions):
+class GridBias(GridPositions):
     """A trained score bias for each head, row distance and column distance between two patches.
 
     Pairs of positions with a token that is not a patch share one bias. All layers share the table.
 
     Source: Liu et al. 2021, "Swin Transformer", equation 4.
     """
-
-    of_pictures = True
-
-    @classmethod
-    def check(cls, config: ModelConfig, setting: str) -> None:
-        _check(config, setting)
 
     def setup(self):
         shape = ((2 * _side(self.config) - 1) ** 2 + 1, self.config.num_heads)

@@ -26,8 +26,3 @@ def evaluated(folder: Path, name: str, *flags) -> dict:
     ended = command("--mode=evaluate", f"--workdir={folder}", *flags)
     assert ended.code == 0, ended.err
     return json.loads((folder / "evaluations" / name / "results.json").read_text())
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from given_texts import content, evaluated, given, held_out, written
+from given_texts import evaluated, given, held_out, written
 
-from tiny_run import refused
+from tiny_run import content, refused
 
 
 def without_evaluations(folder: Path) -> dict[str, bytes]:

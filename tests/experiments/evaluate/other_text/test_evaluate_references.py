@@ -4,8 +4,9 @@ import json
 
 import pytest
 import sacrebleu
-from given_texts import content, evaluated, given, held_out, written
+from given_texts import evaluated, given, held_out, written
 
+from tiny_run import content
 from transformer import load
 from transformer.errors import UserError
 

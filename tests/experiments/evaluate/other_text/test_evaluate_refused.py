@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from given_texts import content, evaluated, given, written
+from given_texts import evaluated, given, written
 
-from tiny_run import refused, unsealed
+from tiny_run import content, refused, unsealed
 
 
 def bad_input(place: Path, name: str, text: str | bytes) -> Path:

@@ -98,7 +98,7 @@ def test_the_report_is_made_again_without_the_data(tiny, copy, page):
     assert (ended.code, ended.out) == (0, f"{copy / 'report.html'}\n"), ended.err
     # The page is called by the run's folder, which here is another one.
     assert "<h1>workdir: training report</h1>" in page
-    page = page.replace(">workdir: training", ">run: training")
+    page = page.replace(">workdir: training", ">copy: training")
     assert (copy / "report.html").read_text() == page
 
 

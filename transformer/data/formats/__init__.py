@@ -1,0 +1,1 @@
+"""Documents such as subtitles, catalogues of messages, web pages and office files."""

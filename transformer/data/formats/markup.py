@@ -1,0 +1,253 @@
+"""The texts of HTML and XML, with their offsets in the file.
+
+A scanner finds tags and texts, since parsers do not tell where the value of an attribute stands.
+Each element has a role. The texts of an inline element are segments of their own in their block,
+and those of a run join the segment. A code has no text.
+
+Source: HTML, https://html.spec.whatwg.org
+"""
+
+import dataclasses
+import html
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+from xml.parsers import expat
+
+from transformer.data.formats.document import Document, Segment, TextDocument, Unit, decode
+from transformer.errors import UserError
+
+CHARSET = r"""(?i)<(?:\?xml[^>]*?encoding|meta[^>]*?charset)\s*=\s*["']?([A-Za-z0-9._:-]+)"""
+VALUE = r""""[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+"""
+ATTRIBUTE = re.compile(rf"([^\s/>=]++)\s*+=\s*+({VALUE})")
+TOKEN = re.compile(  # a comment, a CDATA section, an instruction, a declaration or a tag
+    r"<(?:!--.*?(?:--!?>|\Z)|!\[CDATA\[(?P<cdata>.*?)(?:\]\]>|\Z)|\?(?:xml:[^>]*+>|.*?(?:\?>|\Z))"
+    r"""|!(?i:DOCTYPE)(?:[^\["'>]|"[^"]*"|'[^']*'|\[.*?(?:\]\s*(?=>)|\Z))*+>?"""
+    r"|(?:!|/(?![^\W\d]))[^>]*+>?|(?P<close>/?)(?P<name>[^\W\d][^\s/>]*+)"
+    rf"(?:[\s/=]++|[^\s/>=]++(?:\s*+=\s*+(?:{VALUE}|[\"'].*+)?)?+)*+(?:>|\Z))",
+    re.DOTALL,
+)
+SPACE = r"(?:\s|&(?:nbsp|#0*(?:9|10|13|32|160)|#[xX]0*(?:9|[aA]0?|[dD]|20));)*+"
+INNER = re.compile(rf"{SPACE}((?:{SPACE}.)*+)", re.DOTALL)  # without white space at both ends
+BREAK = re.compile(
+    r"<(?:br|w:br|w:cr|w:tab|text:s|text:tab|text:line-break)\b|\\?\s"
+)  # divides words
+BLOCK, INLINE, RUN, CODE = "block", "inline", "run", "code"  # roles
+CDATA, CDATA_END = "cdata", "]]]]><![CDATA[>"  # `]]>` as text
+
+
+class Event(NamedTuple):
+    """A tag ("start" or "end") of an element, a "text" in a style, or a "code", with offsets."""
+
+    kind: str
+    start: int
+    end: int
+    name: str = ""  # in XML without a prefix, in HTML in lower case; of a text, its style
+
+
+@dataclasses.dataclass
+class Element:
+    """An element whose end tag starts at `end`; `parts` are the texts and codes of its block."""
+
+    tag: Event
+    parent: "Element | None"
+    role: str
+    parts: list[Event]
+    end: int = 0
+
+    @property
+    def path(self) -> list[Event]:
+        """The start tags of the elements around it, the innermost first."""
+        element, tags = self.parent, []
+        while element:
+            tags.append(element.tag)
+            element = element.parent
+        return tags
+
+
+Roles = Callable[[Event, Element], str]  # the role of a start tag in an element
+
+
+def roles(default: str = CODE, **names: str) -> Roles:
+    """Returns the roles of elements by their names, from the names for each role."""
+    table = {name: role for role, elements in names.items() for name in elements.split()}
+    return lambda tag, _: table.get(tag.name, default)
+
+
+def escape(text: str) -> str:
+    """Returns a text as characters between tags."""
+    return html.escape(text, quote=False)
+
+
+def attributes(text: str, tag: Event) -> dict[str, tuple[int, int]]:
+    """Returns the places of a tag's values, with their quotes; names are in lower case."""
+    matches = ATTRIBUTE.finditer(text, tag.start, tag.end)
+    return {match[1].lower(): match.span(2) for match in matches}
+
+
+def values(text: str, tag: Event) -> dict[str, str]:
+    """Returns the values of a tag's attributes; names are in lower case."""
+    places = attributes(text, tag).items()
+    return {name: html.unescape(text[start:end].strip("\"'")) for name, (start, end) in places}
+
+
+def events(
+    text: str, is_html: bool = False, position: int = 0, stop: int | None = None
+) -> Iterator[Event]:
+    """Yields the tags and texts; an empty element also has an end tag, which is empty."""
+    stop = len(text) if stop is None else stop
+    is_xml = not is_html or text.startswith("<?xml")
+    while match := TOKEN.search(text, position, stop):
+        start, end = match.span()
+        yield Event("text", position, start)
+        position = end
+        if match[CDATA] and not is_html:
+            yield Event("text", *match.span(CDATA), CDATA)
+        if name := match["name"]:
+            name = name.lower() if is_html else name.rpartition(":")[2]
+            yield Event("end" if match["close"] else "start", start, end, name)
+            if (is_xml and text[end - 2] == "/") or (is_html and name in VOID):
+                yield Event("end", end, end, name)
+            elif is_html and name in RAW and not match["close"]:
+                tag = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, end, stop)
+                position = tag.start() if tag else stop
+                yield Event("text", end, position)
+    yield Event("text", position, stop)
+    yield Event("end", stop, stop)
+
+
+def blocks(stream: Iterable[Event], role: Roles, is_html: bool = False) -> Iterator[Element]:
+    """Yields the blocks when they end."""
+    top: Element | None = Element(Event("start", 0, 0), None, BLOCK if is_html else CODE, [])
+    for event in stream:
+        code = event._replace(kind="code", name="")
+        if not top:
+            return
+        if event.kind == "text":
+            top.parts.extend([event] * (top.role != CODE and event.start < event.end))
+        elif event.kind == "start":
+            kind = role(event, top)
+            if kind == BLOCK and is_html:  # divides the text around it; in XML, a footnote does not
+                yield dataclasses.replace(top, parts=[*top.parts])
+                top.parts.clear()
+            top.parts.extend([code] * (kind != RUN))
+            kind = CODE if top.role == CODE and kind != BLOCK else kind
+            top = Element(event, top, kind, [] if kind == BLOCK else top.parts)
+        else:
+            element = top
+            while element and element.tag.name != event.name:
+                element = element.parent
+            last = element.parent if element else top
+            while top and top is not last:  # also elements whose end tag is missing
+                top.end = event.start
+                if top.role == BLOCK:
+                    yield top
+                elif top.role != RUN:
+                    top.parts.append(code)
+                top = top.parent
+
+
+def segments(
+    text: str, parts: Iterable[Event], unescape: Callable[[str], str] = html.unescape
+) -> list[Segment]:
+    """Returns the segments of a block; white space at their ends is outside their places."""
+    result: list[Segment] = []
+    gap = ""
+    for (kind, style), group in itertools.groupby(parts, key=lambda part: (part.kind, part.name)):
+        places = [(part.start, part.end) for part in group]
+        if kind == "code":
+            gap = " " if any(BREAK.match(text, *place) for place in places) else gap
+            continue
+        first, last = places[0][0], places[-1][1]
+        inner = [match.span(1) for place in places if (match := INNER.match(text, *place))]
+        words = [index for index, (start, end) in enumerate(inner) if start < end]
+        if not words:
+            gap = " "
+            continue
+        places = places[words[0] : words[-1] + 1]
+        places[0] = inner[words[0]][0], places[0][1]
+        places[-1] = places[-1][0], inner[words[-1]][1]
+        plain = [text[start:end] for start, end in places]
+        plain = "".join(plain if style == CDATA else map(unescape, plain))
+        gap = " " if places[0][0] > first else gap
+        write = (lambda new: new.replace("]]>", CDATA_END)) if style == CDATA else None
+        result.append(Segment(plain, tuple(places), plain, gap=gap * bool(result), escape=write))
+        gap = " " * (places[-1][1] < last)
+    return result
+
+
+def document(text: str, units: Iterable[Unit], encoding: str, mark: bytes) -> TextDocument:
+    """Returns a document of the units with a text, which are escaped as HTML or XML."""
+    filled = sorted(
+        (unit for unit in units if unit.segments), key=lambda unit: unit.segments[0].places
+    )
+    return TextDocument(text, filled, escape, encoding, mark, "xmlcharrefreplace")
+
+
+def decode_xml(data: bytes, name: str) -> tuple[str, str, bytes]:
+    """Returns the text of an XML file, its encoding and its byte order mark.
+
+    Entities that the file declares are refused, since a small file could expand to a huge text.
+    """
+
+    def refuse(entity: str, *_: object) -> None:
+        raise UserError(f"{name} declares the entity {entity!r}: replace entities with their text")
+
+    text, encoding, mark = decode(data, name, CHARSET)
+    parser = expat.ParserCreate("utf-8")
+    parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(text.encode(), True)
+    except expat.ExpatError as error:
+        raise UserError(f"{name} is broken XML ({error}): fix it, or save it again") from None
+    return text, encoding, mark
+
+
+VOID = "area base br col embed hr img input link meta source track wbr".split()  # noqa: SIM905
+RAW = "script style textarea title xmp iframe noembed noframes".split()  # noqa: SIM905
+TEXTS = ("alt", "title", "placeholder", "aria-label")  # attributes
+HTML = roles(
+    default=BLOCK,
+    inline="a abbr acronym b bdi bdo big cite del dfn em font i ins mark q rb rt ruby s small span "
+    "strike strong sub sup time tt u",
+    code="script style pre code textarea xmp iframe noembed noframes kbd samp var svg math br img "
+    "input object audio video canvas embed",
+    run="wbr",
+)
+
+
+def read_html(data: bytes, name: str) -> Document:
+    """Returns the paragraphs and other blocks of a web page, and attributes such as `alt`."""
+    text, encoding, mark = decode(data, name, CHARSET)
+    return document(text, page_units(text), encoding, mark)
+
+
+def page_units(text: str, start: int = 0, stop: int | None = None) -> list[Unit]:
+    """Returns the units of HTML, which may be a part of a text."""
+    result: list[Unit] = []
+
+    def role(tag: Event, parent: Element) -> str:
+        facts = values(text, tag)
+        is_fixed = facts.get("translate") == "no" or "notranslate" in facts.get("class", "").split()
+        if is_fixed or parent.role == CODE:
+            return CODE
+        is_description = tag.name == "meta" and facts.get("name", "").lower() == "description"
+        for name, place in attributes(text, tag).items():
+            if name in TEXTS or (name == "content" and is_description):
+                result.extend(Unit([each]) for each in _attribute(text, *place))
+        return HTML(tag, parent)
+
+    elements = blocks(events(text, True, start, stop), role, is_html=True)
+    result += [Unit(segments(text, element.parts)) for element in elements]
+    return result
+
+
+def _attribute(text: str, start: int, end: int) -> Iterator[Segment]:
+    """Yields the text of an attribute, which is written in double quotes when it changes."""
+    quote = text[start] in "\"'"
+    write = lambda new: escape(new).replace('"', "&quot;")  # noqa: E731
+    for each in segments(text, [Event("text", start + quote, end - quote)]):
+        ((first, last),) = each.places
+        before, after = '"' + text[start + quote : first], text[last : end - quote] + '"'
+        yield Segment(each.text, ((start, end),), each.text, before, after, escape=write)
