@@ -29,6 +29,7 @@ from experiments.modes.classification import attention
 
 def show(task, variables, folder):
     (folder / "shown.txt").write_text(f"{len(task.text.held_out['test'])} {task.unit}")
+    yield folder / "shown.txt"
 '''
 
 

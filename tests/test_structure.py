@@ -10,11 +10,8 @@ from places import ROOT
 from tools import structure, words
 
 MODULES = structure.read_all()
-# Limits that an issue lets this commit raise, and by how much: documents, clients, confidence.
-RAISED: dict[str, float] = {
-    **{"MAX_TOTAL": 1078, "data": 1211, "services": 315, "inference": 41, "operations": 31},
-    **{"command": 19, "MAX_MODULES": 16, "MAX_ONE_IMPORTER": 6, "MAX_DOCS": 1199},
-}
+# Limits that an issue lets this commit raise, and by how much: the reference of new modules.
+RAISED: dict[str, float] = {"MAX_DOCS": 32}
 
 
 def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Module]:

@@ -67,7 +67,7 @@ for (i, j), axes in np.ndenumerate(panels):
 
 # %%
 gold = [GoldLinks(pair.alignment) for pair in pairs]
-heads = links.score_heads(translator, variables, pairs, gold, done=lambda count: None)
+heads = links.score_heads(run.trained, pairs, gold, done=lambda count: None)
 best = links.best_of(heads.scores)
 lengths = [[len(text.split()) for text in (pair.source, pair.target)] for pair in pairs]
 diagonal = (np.eye(source)[np.arange(target) * source // target] for source, target in lengths)

@@ -46,6 +46,7 @@ def place(loaded, tmp_path_factory):
     short = "".join(f"    config.{key} = {value}\n" for key, value in SHORT.items())
     config = config.replace("    return config", f"{short}    return config")
     (place / "configs" / "quickstart.py").write_text(config)
+    (place / "film.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\na b\n")
     for task, names in RUNS.items():
         for name in names:
             (place / "runs" / name).symlink_to(loaded[task].folder)

@@ -30,7 +30,7 @@ ALL_TOLD = """() => {
 def site(loaded):
     runs = [Served(name, run) for name, run in loaded.items()]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("experiments.serve.routes.languages_of", lambda data: ("he", "pt"))
+        patched.setattr("experiments.serve.serve.languages_of", lambda data: ("he", "pt"))
         with serving([*runs, Served("second", loaded["translation"])]) as running:
             yield running
 
