@@ -10,8 +10,8 @@ from places import ROOT
 from tools import structure, words
 
 MODULES = structure.read_all()
-# Limits that an issue lets this commit raise, and by how much: the reference of new modules.
-RAISED: dict[str, float] = {"MAX_DOCS": 32}
+# Limits that an issue lets this commit raise, and by how much.
+RAISED: dict[str, float] = {}
 
 
 def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Module]:

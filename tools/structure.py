@@ -44,7 +44,7 @@ MAX_TESTS = 0.8  # lines of tests per line of source; goal: 0.75
 MAX_DOCS = 40_724  # words
 # Participles that are bad variable names; a noun should say what the value is.
 PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
-MAX_PARTICIPLES = 55  # goal: 0
+MAX_PARTICIPLES = 53  # goal: 0
 
 
 class Module(NamedTuple):

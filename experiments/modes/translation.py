@@ -43,9 +43,9 @@ def open_document(run: Run, options: Options, path: Path) -> DocumentLines | Non
     lines = DocumentLines(document, options.retranslate)
     if lines.left_out:
         more = "--retranslate translates them, too"
-        logger.info(f"{lines.left_out:,} entries keep the translation that they have: {more}")
+        logger.info(f"entries that keep their translation: {lines.left_out:,}; {more}")
     if lines.divided:
-        logger.info(f"{lines.divided:,} texts have tags: where they stand afterwards is a guess")
+        logger.info(f"texts with tags: {lines.divided:,}; where tags stand is a guess")
     return lines
 
 

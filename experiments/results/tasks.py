@@ -72,23 +72,23 @@ def read_translations(folder: Path, data: ConfigDict | None, split: str = "test"
     names = [f"{start}.source.txt", f"{start}.reference.txt"]
     further = (f"{start}.reference.{number}.txt" for number in itertools.count(1))
     names += itertools.takewhile(lambda name: (folder / name).exists(), further)
-    given = {name: read_lines(folder / name) for name in names}
+    inputs = {name: read_lines(folder / name) for name in names}
     if data is not None:
         untag = Tagger(data, None).split
-        given[names[0]] = [untag(source)[1].lstrip() for source in given[names[0]]]
-    sources, first, *more = given.values()
+        inputs[names[0]] = [untag(source)[1].lstrip() for source in inputs[names[0]]]
+    sources, first, *more = inputs.values()
     shown = {"source": sources, "reference": first}
     shown |= {f"reference {n}": lines for n, lines in enumerate(more, 2)}
-    return Texts(given, shown, read_lines(folder / f"{start}.txt"))
+    return Texts(inputs, shown, read_lines(folder / f"{start}.txt"))
 
 
 def read_predictions(folder: Path, data: ConfigDict | None) -> Texts:
     """Returns the texts and predictions of a classifier."""
     rows = read_rows(folder / PREDICTIONS)
     truth, texts = [label for label, *_ in rows], [text for *_, text in rows]
-    given = [f"{label}\t{text}" for label, _, _, text in rows]
+    inputs = [f"{label}\t{text}" for label, _, _, text in rows]
     outputs = [f"{label} ({probability})" for _, label, probability, _ in rows]
-    return Texts({PREDICTIONS: given}, {"text": texts, "class": truth}, outputs)
+    return Texts({PREDICTIONS: inputs}, {"text": texts, "class": truth}, outputs)
 
 
 def read_likelihoods(folder: Path, data: ConfigDict | None) -> Texts:

@@ -43,8 +43,8 @@ def open_splits(
         builder: Any = tfds.builder(name, data_dir=folder or None)
     features, fields = dict(builder.info.features.items()), tuple(settings.tfds_fields)
     types = [getattr(tfds.features, FEATURES[kind]) for kind in kinds]
-    chosen = [features.get(name) for name in fields]
-    if len(fields) != len(kinds) or not all(map(isinstance, chosen, types)):
+    values = [features.get(name) for name in fields]
+    if len(fields) != len(kinds) or not all(map(isinstance, values, types)):
         raise UserError(
             f"data.tfds_fields={fields} are not the fields ({', '.join(kinds)}) of "
             f"{builder.info.full_name}: choose from {', '.join(features)}"
