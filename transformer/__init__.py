@@ -21,7 +21,7 @@ Suggested reading order, with the sections of the paper:
     model/masks.py        3.2.3 masks
     model/layers.py       3.3 feed-forward, 3.4 embeddings, 5.4 dropout, 3.1 residual and norms
     model/positions/      3.5 positional encoding
-    model/stack.py        3.1 encoder and decoder layers; head gates
+    model/stack.py        3.1 encoder and decoder layers
     model/transformer.py  3.1 the complete model; incremental decoding
     model/losses.py       5.4 label smoothing
     optim/                5.3 optimizer and schedule; training/step.py: the training step

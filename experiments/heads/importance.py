@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 from matplotlib.colors import FuncNorm
 from matplotlib.figure import Figure
@@ -37,8 +38,10 @@ from transformer.files import write_json
 from transformer.inference.base import Variables
 from transformer.model.build import has_heads
 from transformer.model.classifier import Classifier
+from transformer.model.config import ModelConfig
+from transformer.model.interventions import ATTENTIONS, Change, depth_of
+from transformer.model.interventions import variables as intervening
 from transformer.model.losses import TokenSums
-from transformer.model.stack import gate_variables, unit_gates
 from transformer.runs.checkpoint import check_fingerprint
 from transformer.runs.run import Run
 from transformer.tasks.base import Task
@@ -232,11 +235,24 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
     return float(cast(Any, spearmanr(first, second)).statistic)
 
 
+def unit_gates(config: ModelConfig) -> dict[str, Float[Array, "layers H"]]:
+    """Returns gates of 1 for the heads of each kind of attention that a model has."""
+    depths = {kind: depth_of(stack, config) for kind, (stack, _) in ATTENTIONS.items()}
+    depths["cross"] *= config.has_encoder
+    return {kind: jnp.ones((depth, config.num_heads)) for kind, depth in depths.items() if depth}
+
+
 def _gated(task: Task, variables: Variables, gates: Any) -> dict[str, Any]:
-    """Returns the model variables with the gates added."""
+    """Returns the model variables with the gates as scales of the heads' outputs."""
     model = task.predictor.model
     part = "encoder" if isinstance(model, Classifier) else ""
-    return {**variables, "gates": gate_variables(gates, model.config, part)}
+    changes = {
+        (*ATTENTIONS[kind], "heads"): {
+            layer: Change(scale[..., None, :, None]) for layer, scale in enumerate(by_layer)
+        }
+        for kind, by_layer in gates.items()
+    }
+    return {**variables, "interventions": intervening(changes, model.config, part)}
 
 
 def _sum(task: Task, of_batch: Callable, variables: Variables, done: Done, models: int) -> Any:
@@ -287,7 +303,7 @@ def _bleus(task: Any, variables: Variables, models: list[Any], done: Done) -> li
     pairs, bleus = _decoded(task), []
     sources = [pair.source for pair in pairs]
     for gates in models if pairs else ():
-        group = jax.tree.map(lambda gate: gate[None], _gated(task, {}, gates))
+        group = jax.tree.map(lambda array: jnp.asarray(array)[None], _gated(task, {}, gates))
         [best] = task.predictor.translate_stacked(group, sources, beam_size=1, shared=variables)
         hypotheses = [translations[0].text for translations in best]
         bleus.append(task.text_scores(hypotheses, pairs, final=False)["bleu"])

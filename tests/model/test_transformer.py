@@ -32,11 +32,10 @@ CASES = [
 ]
 
 
-def by_loops(params, inputs, config):
+def by_loops(params, inputs, config, change=reference.unchanged):
     p = reference.float64(params)
-    return np.array(
-        [reference.transformer(p, *(np.asarray(a[b]) for a in inputs), config)[0] for b in range(B)]
-    )
+    rows = [[np.asarray(a[b]) for a in inputs] for b in range(B)]
+    return np.array([reference.transformer(p, *row, config, change)[0] for row in rows])
 
 
 def name_of(case):
@@ -87,7 +86,7 @@ def gradients_by_token(model, variables, inputs):
     @jax.jit
     def gradients(params):
         def features(params):
-            return model.apply({"params": params}, *inputs, method="features")
+            return model.apply({**variables, "params": params}, *inputs, method="features")
 
         out, pull = jax.vjp(features, params)
         directions = np.random.default_rng(0).normal(size=out.shape[2])

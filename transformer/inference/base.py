@@ -97,6 +97,10 @@ class Predictor(abc.ABC):
         """
 
     @abc.abstractmethod
+    def sown(self, variables: Variables, batch: Any) -> dict[str, Any]:
+        """Returns the values that the model sows for a batch: the collection `intermediates`."""
+
+    @abc.abstractmethod
     def batch_attention(self, variables: Variables, batch: Any) -> dict[str, BatchAttention]:
         """Returns the attention of all heads for a batch, keyed by kind; can be jitted.
 
@@ -119,6 +123,11 @@ class TokenPredictor(Predictor):
     ) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
         """Returns the factors of the logits (hidden states and output matrix) without dropout."""
         return self.model.apply(variables, *self.inputs(batch), method="factors")
+
+    def sown(self, variables: Variables, batch: Any) -> dict[str, Any]:
+        options: Any = {"method": "features", "mutable": ["intermediates"]}
+        _, sown = self.model.apply(variables, *self.inputs(batch), **options)
+        return sown.get("intermediates", {})
 
     def token_sums(self, variables: Variables, batch: Any) -> TokenSums:
         """Returns the loss of a batch without dropout or label smoothing; padding is ignored."""

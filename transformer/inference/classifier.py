@@ -70,7 +70,7 @@ class ClassPredictor(Predictor):
         self.max_tokens, self.batch_size = max_tokens, batch_size
         self._classify = by_rows(jax.jit(self.classify))
         self._classify_stacked = jax.jit(jax.vmap(self.classify, in_axes=(0, None)))
-        self._pool = jax.jit(lambda *batch: self._sown(*batch)["attention_pooling"]["weights"][0])
+        self._pool = jax.jit(lambda *batch: self.sown(*batch)["attention_pooling"]["weights"][0])
 
     @abc.abstractmethod
     def read(self, lines: Sequence[str], first_line: int | None = None) -> list[Any]:
@@ -241,18 +241,17 @@ class ClassPredictor(Predictor):
     def unread(self, line: str) -> int:
         """Returns the number of tokens that are truncated from a line."""
 
+    def sown(self, variables: Variables, source: Any) -> dict[str, Any]:
+        options: Any = {"mutable": ["intermediates"]}
+        _, sown = self.model.apply(variables, source, source_mask(source), **options)
+        return sown.get("intermediates", {})
+
     def batch_attention(self, variables: Variables, source: Any) -> dict[str, BatchAttention]:
         mask = source_mask(source)
         masks = {"encoder_self": (mask[:, :, None] & mask[:, None], None)}
-        return BatchAttention.by_kind(self.model, self._sown(variables, source), masks)
+        return BatchAttention.by_kind(self.model, self.sown(variables, source), masks)
 
     # -- private methods
-
-    def _sown(self, variables: Variables, source: Any) -> dict[str, Any]:
-        """Returns the intermediate values that the model stores (`sow`) for stacked items."""
-        mask = source_mask(source)
-        _, sown = self.model.apply(variables, source, mask, mutable=["intermediates"])
-        return sown.get("intermediates", {})
 
     def _one(self, item: Any) -> Any:
         """Returns a batch of a static length that contains only this item."""

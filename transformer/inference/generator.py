@@ -209,14 +209,12 @@ class Generator(TokenPredictor):
         return [piece.replace("\n", "⏎") for piece in self.tokenizer.pieces(ids)]
 
     def batch_attention(self, variables: Variables, batch: TextBatch) -> dict[str, BatchAttention]:
-        inputs = self.inputs(batch)
-        *_, mask, _, segments = inputs
-        _, sown = self.model.apply(variables, *inputs, method="features", mutable="intermediates")
+        *_, mask, _, segments = self.inputs(batch)
         places = jnp.arange(mask.shape[1])
         past = look_ahead_mask(places, places) & segment_mask(segments, segments)
         past &= padding_mask(mask)
         masks = {"decoder_self": (past[:, 0] & mask[:, :, None], None)}
-        return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), masks)
+        return BatchAttention.by_kind(self.model, self.sown(variables, batch), masks)
 
     def read(self, text: str, place: str, new: int = 0) -> list[int]:
         """Returns the token ids (at least one) of a text, as the model reads it.

@@ -238,9 +238,7 @@ class Translator(TokenPredictor):
         return source, target, source_mask(source), target != PAD_ID, rates
 
     def batch_attention(self, variables: Variables, batch: Batch) -> dict[str, BatchAttention]:
-        inputs = self.inputs(batch)
-        _, sown = self.model.apply(variables, *inputs, mutable=["intermediates"])
-        tokens, _, source, target, _ = inputs
+        tokens, _, source, target, _ = self.inputs(batch)
         places = jnp.arange(target.shape[1])
         past = look_ahead_mask(places, places)[0]
         ends = jnp.zeros_like(source) if isinstance(tokens, PictureText) else tokens == EOS_ID
@@ -249,7 +247,7 @@ class Translator(TokenPredictor):
             "decoder_self": (target[:, :, None] & target[:, None] & past, None),
             "cross": (target[:, :, None] & source[:, None], ends),
         }
-        return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), masks)
+        return BatchAttention.by_kind(self.model, self.sown(variables, batch), masks)
 
     # -- private methods
 

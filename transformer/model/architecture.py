@@ -81,7 +81,7 @@ class Architecture(Network):
     """
 
     config: ModelConfig
-    has_heads: ClassVar[bool]  # whether the model has heads that can be ablated with gates
+    has_heads: ClassVar[bool]  # whether the model has places of interventions
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:

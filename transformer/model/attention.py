@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.model import attention_variants as variants
 from transformer.model import matmul
 from transformer.model.config import ModelConfig
+from transformer.model.interventions import intervene
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Linear, is_off
 from transformer.model.masks import AttentionInputs, AttentionPattern
 from transformer.model.positions.base import LAYER_HOOKS
@@ -87,13 +88,13 @@ class MultiHeadAttention(nn.Module):
     from another one (cross-attention).
 
     Features beyond section 3.2.2 are in `attention_variants` and in the positional encodings:
-    shared key-value heads (`num_kv_heads`), `query_key_norm`, unscaled scores (`scale_scores`),
-    `talking_heads`, and head gates (the variable `gates/heads`, of shape [H], or [B, H] if each
-    sequence has separate gates).
+    shared key-value heads (`num_kv_heads`), `query_key_norm`, unscaled scores (`scale_scores`)
+    and `talking_heads`.
 
-    If the collection `intermediates` is mutable, two values are sown: `weights` [B, H, L, M] are
-    the softmax weights before talking heads and dropout, and `value_norms` [B, H, M] are the norms
-    of transformed values (see `attention_variants.value_norms`).
+    Two values are places of interventions (see `interventions.intervene`): `weights` [B, H, L, M]
+    are the softmax weights before talking heads and dropout, and `heads` [B, L, H, K] the outputs
+    of the heads. If the collection `intermediates` is mutable, these are sown, and so are the norms
+    of transformed values, `value_norms` [B, H, M] (see `attention_variants.value_norms`).
 
     Args:
       encodings: names of positional encodings, joined by `+`; only their layer hooks are used.
@@ -166,9 +167,10 @@ class MultiHeadAttention(nn.Module):
         elif self.config.attention_implementation == "flash":
             variants.check_flash_call(dropout=not is_off(rates.attention))
             scale = self._scale(queries.dtype)
-            heads = self._gate(variants.flash_attention(queries, keys, values, inputs, scale=scale))
+            heads = variants.flash_attention(queries, keys, values, inputs, scale=scale)
         else:
             heads = self._attend_by_chunks(queries, keys, values, inputs, rates)
+        heads = intervene(self, "heads", heads, {1: inputs.query_positions})
         return self.output(heads.reshape(*x.shape[:2], -1))
 
     def _attend(
@@ -184,9 +186,9 @@ class MultiHeadAttention(nn.Module):
             inputs.bias,
             scale=self._scale(queries.dtype),
             score_mod=functools.partial(self._modify_scores, inputs),
-            weight_mod=functools.partial(self._modify_weights, values, rates),
+            weight_mod=functools.partial(self._modify_weights, inputs, values, rates),
         )
-        return self._gate(self._add_relative_values(heads, weights, inputs))
+        return self._add_relative_values(heads, weights, inputs)
 
     def _attend_by_chunks(
         self, queries, keys, values, pattern: AttentionPattern, rates: DropoutRates
@@ -217,7 +219,7 @@ class MultiHeadAttention(nn.Module):
 
         scan = nn.scan(
             nn.remat(attend, prevent_cse=False),
-            variable_broadcast=["params", "gates"],
+            variable_broadcast=["params", "interventions"],
             split_rngs={"params": False, "dropout": True},
         )
         _, chunks = scan(self, None, (queries, positions))
@@ -246,9 +248,11 @@ class MultiHeadAttention(nn.Module):
         scores = scores if added is None else scores + added
         return variants.talk(scores, self.talk_scores) if self.config.talking_heads else scores
 
-    def _modify_weights(self, values, rates, weights) -> Float[Array, "B H L M"]:
+    def _modify_weights(self, inputs, values, rates, weights) -> Float[Array, "B H L M"]:
         talk = self.talk_weights if self.config.talking_heads else None
-        self.sow("intermediates", "weights", weights)
+        positions = {2: inputs.query_positions, 3: inputs.key_positions}
+        attend = functools.partial(masked_softmax, mask=inputs.mask)
+        weights = intervene(self, "weights", weights, positions, attend)
         if self.is_mutable_collection("intermediates"):
             kernel = self.output.get_variable("params", "kernel")
             self.sow("intermediates", "value_norms", variants.value_norms(values, kernel, talk))
@@ -258,8 +262,3 @@ class MultiHeadAttention(nn.Module):
     def _add_relative_values(self, heads, weights, inputs) -> Float[Array, "B L H K"]:
         added = self.positions.value_bias(weights, inputs.query_positions, inputs.key_positions)
         return heads if added is None else heads + added
-
-    def _gate(self, heads: Float[Array, "B L H K"]) -> Float[Array, "B L H K"]:
-        if not self.has_variable("gates", "heads"):
-            return heads
-        return variants.gate(heads, self.get_variable("gates", "heads"))

@@ -74,14 +74,6 @@ def identity(key: Array, shape: tuple[int, int]) -> Float[Array, "H H"]:
     return jnp.eye(*shape)
 
 
-def gate(heads: Float[Array, "B L H K"], gates: Float[Array, "*B H"]) -> Float[Array, "B L H K"]:
-    """Multiplies each head's output by a gate; a gate that is set to 0 ablates the head.
-
-    Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 2.3.
-    """
-    return heads * gates[..., None, :, None].astype(heads.dtype)
-
-
 def value_norms(
     values: Float[Array, "B M H K"],
     kernel: Float[ArrayLike, "HK D"],

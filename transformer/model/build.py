@@ -40,7 +40,7 @@ def build_model(config: ModelConfig) -> Architecture:
 
 
 def has_heads(config: Any) -> bool:
-    """Returns whether a model has attention heads that can be ablated with gates.
+    """Returns whether a model has attention heads, and places of interventions.
 
     Args: config: a model's config, or the `model` part of an experiment's config.
     """

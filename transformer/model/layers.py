@@ -1,6 +1,7 @@
 """All layers except attention: linear, norm, feed-forward, embedding, dropout and residual."""
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from transformer.model.config import Dtypes, ModelConfig
+from transformer.model.interventions import intervene
 from transformer.model.matmul import linear, row_means
 from transformer.variants import Registry
 
@@ -230,6 +232,8 @@ class Residual(nn.Module):
 
     With `norm_position` "pre", it is x + sublayer(LayerNorm(x)) (Xiong et al. 2020, figure 1b).
     With "both", it is x + LayerNorm(sublayer(LayerNorm(x))) (Ding et al. 2021, "CogView").
+
+    The output of the sub-layer, `sublayer`, and the result, `stream`, are places of interventions.
     """
 
     config: ModelConfig
@@ -241,12 +245,19 @@ class Residual(nn.Module):
             self.norm = make_norm(self.config)
         self.dropout = Dropout()
 
-    def __call__(self, x: Float[Array, "B L D"], sublayer, rates: DropoutRates = NO_DROPOUT):
+    def __call__(
+        self,
+        x: Float[Array, "B L D"],
+        sublayer: Callable[[Array], Array],
+        positions: Int[Array, "L"],
+        rates: DropoutRates = NO_DROPOUT,
+    ) -> Float[Array, "B L D"]:
         position, rate = self.config.norm_position, rates.residual
         tokens = flatten_tokens(x)
 
         def apply(tokens):
-            return flatten_tokens(sublayer(tokens.reshape(x.shape)))
+            y = sublayer(tokens.reshape(x.shape))
+            return flatten_tokens(intervene(self, "sublayer", y, {1: positions}))
 
         if position == "pre":
             y = tokens + self.dropout(apply(self.norm(tokens)), rate)
@@ -254,7 +265,7 @@ class Residual(nn.Module):
             y = tokens + self.dropout(self.norm_out(apply(self.norm_in(tokens))), rate)
         else:
             y = self.norm(tokens + self.dropout(apply(tokens), rate))
-        return y.reshape(x.shape)
+        return intervene(self, "stream", y.reshape(x.shape), {1: positions})
 
 
 class Norm(nn.Module):

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -16,13 +16,6 @@ from transformer.model.attention import MultiHeadAttention
 from transformer.model.config import ModelConfig, Size
 from transformer.model.layers import DropoutRates, FeedForward, LayerDrop, Residual
 from transformer.model.masks import AttentionInputs, AttentionPattern
-
-# Kind of attention -> (name of the stack, name of the attention module in a layer).
-ATTENTIONS = {
-    "encoder_self": ("encoder_layers", "self_attention"),
-    "decoder_self": ("decoder_layers", "self_attention"),
-    "cross": ("decoder_layers", "cross_attention"),
-}
 
 
 class EncoderLayer(nn.Module):
@@ -46,8 +39,9 @@ class EncoderLayer(nn.Module):
         def attend(x):
             return self.self_attention(x, x, inputs, rates)
 
-        y = self.self_attention_residual(x, attend, rates)
-        y = self.feed_forward_residual(y, lambda y: self.feed_forward(y, rates), rates)
+        positions = inputs.query_positions
+        y = self.self_attention_residual(x, attend, positions, rates)
+        y = self.feed_forward_residual(y, lambda y: self.feed_forward(y, rates), positions, rates)
         return self.layer_drop(x, y, rates.layer)
 
 
@@ -85,10 +79,11 @@ class DecoderLayer(nn.Module):
             assert memory_inputs is not None
             return self.cross_attention(x, memory, memory_inputs, rates)
 
-        y = self.self_attention_residual(x, attend, rates)
+        positions = inputs.query_positions
+        y = self.self_attention_residual(x, attend, positions, rates)
         if self.config.has_encoder:
-            y = self.cross_attention_residual(y, attend_source, rates)
-        y = self.feed_forward_residual(y, lambda y: self.feed_forward(y, rates), rates)
+            y = self.cross_attention_residual(y, attend_source, positions, rates)
+        y = self.feed_forward_residual(y, lambda y: self.feed_forward(y, rates), positions, rates)
         return self.layer_drop(x, y, rates.layer)
 
     def init_cache(
@@ -131,10 +126,11 @@ class DecoderLayer(nn.Module):
             there = jnp.moveaxis(keys, 3, 1), jnp.moveaxis(values, 2, 1)
             return self.cross_attention.attend(x, *there, memory_inputs)
 
-        x = self.self_attention_residual(x, attend)
+        positions = inputs.query_positions
+        x = self.self_attention_residual(x, attend, positions)
         if self.config.has_encoder:
-            x = self.cross_attention_residual(x, attend_source)
-        return self.feed_forward_residual(x, self.feed_forward), cache
+            x = self.cross_attention_residual(x, attend_source, positions)
+        return self.feed_forward_residual(x, self.feed_forward, positions), cache
 
 
 @flax.struct.dataclass
@@ -236,69 +232,10 @@ def run_layers(
                 x, result = run(layer, x, part)
                 results.append(result)
         return x, tuple(results)
-    of_layer = ["params", "gates"]
+    of_layer = ["params", "interventions"]
     shared: dict[str, Any] = {"variable_broadcast": of_layer} if config.share_layers else {}
     stacked = ["intermediates"] if config.share_layers else [*of_layer, "intermediates"]
     axes: dict[Any, Any] = dict.fromkeys(stacked, 0)
     rngs: dict[Any, bool] = {"params": not config.share_layers, "dropout": True}
     scan = nn.scan(run, variable_axes=axes, split_rngs=rngs, length=depth, **shared)
     return scan(layers, x, each)
-
-
-def sown_by_kind(intermediates: Mapping[str, Any], name: str) -> dict[str, list[Array]]:
-    """Returns the values that each layer's attention has sown as `name`, keyed by attention kind.
-
-    Args:
-      intermediates: the Flax collection `intermediates` after a forward pass.
-    """
-    found: dict[str, list[Array]] = {}
-    for kind, (stack, attention) in ATTENTIONS.items():
-        if attention in intermediates.get(stack, {}):
-            found[kind] = list(intermediates[stack][attention][name][0])
-        layer = 0
-        while attention in intermediates.get(f"{stack}_{layer}", {}):
-            found.setdefault(kind, []).extend(intermediates[f"{stack}_{layer}"][attention][name])
-            layer += 1
-    return found
-
-
-def unit_gates(config: ModelConfig) -> dict[str, Float[Array, "layers H"]]:
-    """Returns gates that are all 1 (no effect) for the heads of each kind of attention.
-
-    The kinds are "encoder_self", "decoder_self" and "cross", if the model has them. Shared layers
-    share their gates, and count as one layer.
-
-    Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 2.3.
-    """
-    depths = {
-        "encoder_self": config.num_encoder_layers,
-        "decoder_self": config.num_decoder_layers,
-        "cross": config.num_decoder_layers if config.has_encoder else 0,
-    }
-    return {
-        kind: jnp.ones((1 if config.share_layers else depth, config.num_heads))
-        for kind, depth in depths.items()
-        if depth
-    }
-
-
-def gate_variables(
-    gates: Mapping[str, Float[Array, "layers *B H"]], config: ModelConfig, part: str = ""
-) -> dict[str, Any]:
-    """Returns the variable collection `gates`, by which the head outputs are multiplied.
-
-    Args:
-      gates: keyed by kind of attention (see `unit_gates`); heads of missing kinds are not gated. An
-        optional batch axis before the head axis gives each sequence separate gates.
-      part: name of the Transformer module within the model; '' if it is the whole model.
-    """
-    collection: dict[str, Any] = {}
-    for kind, by_layer in gates.items():
-        stack, attention = ATTENTIONS[kind]
-        if config.scan_layers:
-            heads = by_layer[0] if config.share_layers else by_layer
-            collection.setdefault(stack, {})[attention] = {"heads": heads}
-            continue
-        for layer, heads in enumerate(by_layer):
-            collection.setdefault(f"{stack}_{layer}", {})[attention] = {"heads": heads}
-    return {part: collection} if part else collection

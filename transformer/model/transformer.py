@@ -15,6 +15,7 @@ from transformer.errors import UserError
 from transformer.model import attention_variants
 from transformer.model.architecture import Architecture, Source, count_kernels
 from transformer.model.config import ModelConfig, Size
+from transformer.model.interventions import intervene, sown_by_kind
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, make_norm
 from transformer.model.masks import AttentionInputs, AttentionPattern, padding_mask
 from transformer.model.positions.base import STACK_HOOKS
@@ -31,7 +32,6 @@ from transformer.model.stack import (
     make_layers,
     pad_axis,
     run_layers,
-    sown_by_kind,
 )
 from transformer.variants import Registry
 
@@ -45,7 +45,7 @@ class Transformer(Architecture):
     With no encoder layers, it is a decoder-only language model (Radford et al. 2018, "GPT"); with
     no decoder layers, it is encoder-only (Devlin et al. 2019, "BERT").
 
-    The variables `gates` multiply the outputs of attention heads; see `stack.gate_variables`.
+    The variables `interventions` change values that it computes; see `model/interventions.py`.
 
     Source: Vaswani et al. 2017, figure 1.
     """
@@ -87,6 +87,7 @@ class Transformer(Architecture):
         table: Any = self.target_embedding if self.config.one_table else self.source_embedding
         positions = jnp.arange(source_mask.shape[1])
         x = self._embed(table(source), self.encoder_positions, positions, rates)
+        x = intervene(self, "encoder_embedding", x, {1: positions})
         inputs = self._inputs(self.encoder_positions, source_mask, positions, positions)
 
         def run(layer, x, _):
@@ -110,6 +111,7 @@ class Transformer(Architecture):
         starts = 0 if segments is None else segment_starts(segments)
         vectors = self.target_embedding(target)
         x = self._embed(vectors, self.decoder_positions, positions - starts, rates)
+        x = intervene(self, "decoder_embedding", x, {1: positions})
         inputs = self._inputs(
             self.decoder_positions, target_mask, positions, positions, segments, look_ahead=True
         )
@@ -167,6 +169,7 @@ class Transformer(Architecture):
             memory_mask = padding_mask(cache.memory_mask)
             memory_inputs = AttentionInputs(memory_mask, query_positions, memory_positions, bias)
         x = self._embed(self.target_embedding(tokens), self.decoder_positions, query_positions)
+        x = intervene(self, "decoder_embedding", x, {1: query_positions})
 
         def run(layer, x, layer_cache):
             return layer.decode_step(x, layer_cache, cache.index, inputs, memory_inputs)
@@ -243,7 +246,10 @@ class Transformer(Architecture):
         pattern = AttentionPattern(
             is_key, query_positions, key_positions, encoding.bias, segments, look_ahead
         )
-        plain = self.config.attention_implementation == "plain"
+        # Flash attention computes no weights that an intervention could change.
+        is_changed = "interventions" in self.variables
+        names = ("plain", "flash") if is_changed else ("plain",)
+        plain = self.config.attention_implementation in names
         if plain or self.is_initializing() or self.is_mutable_collection("intermediates"):
             return pattern.inputs(query_positions)
         # A scanned layer can call functions of the stack's variables, but not the stack's modules.

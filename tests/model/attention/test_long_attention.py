@@ -1,7 +1,6 @@
 """Attention that never holds all weights equals the plain form, and so do its gradients."""
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +10,16 @@ from jax.extend.core import jaxprs_in_params
 
 import reference
 from source_settings import refused
-from tiny_models import holey_inputs, tiny_config, tiny_inputs, tiny_model
+from tiny_models import holey_inputs, random, tiny_config, tiny_inputs, tiny_model
 from transformer.errors import UserError
 from transformer.model import attention, build
 from transformer.model import attention_variants as variants
 from transformer.model.attention import MultiHeadAttention
+from transformer.model.interventions import Change
+from transformer.model.interventions import variables as intervening
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.masks import AttentionPattern
 from transformer.model.positions.registry import acts_in, fitting_names
-from transformer.model.stack import gate_variables
 from variants import full_but
 
 pytestmark = pytest.mark.device
@@ -73,13 +73,12 @@ def assert_equal(ours, plain):
 @pytest.mark.parametrize("name", full_but(["relative_shaw"], CASES))
 def test_chunks_equal_the_plain_form(small_chunks, name):
     plain, chunked, variables = pair(**CASES[name])
-    if name == "relative_shaw":  # with gates on heads, one for each sequence in cross-attention
-        sizes = {"encoder_self": (1, 2), "decoder_self": (1, 2), "cross": (1, B, 2)}
-        gates = {
-            kind: jnp.linspace(0.0, 1.5, 2 * B)[: math.prod(n)].reshape(n)
-            for kind, n in sizes.items()
-        }
-        variables = {**variables, "gates": gate_variables(gates, plain.config)}
+    if name == "relative_shaw":  # with interventions that depend on positions and sentences
+        scales = random(1, 2, L, L), random(B, 2, L, M, seed=1)
+        kinds = ("decoder_layers", "self_attention"), ("decoder_layers", "cross_attention")
+        places = [(*kind, "weights") for kind in kinds]
+        changes = {p: {0: Change(x, 1 - x, x)} for p, x in zip(places, scales, strict=True)}
+        variables = {**variables, "interventions": intervening(changes, plain.config)}
     inputs = holey_inputs()
     ours, expected = (
         jax.jit(functools.partial(loss, m))(variables, inputs) for m in (chunked, plain)
@@ -161,7 +160,8 @@ def test_whoever_asks_for_weights_gets_them(small_chunks):
         m.apply(variables, *tiny_inputs(), mutable=["intermediates"]) for m in (chunked, plain)
     ]
     jax.tree.map(np.testing.assert_array_equal, *asked)
-    assert len(jax.tree.leaves(asked[0][1])) == 6  # weights and norms of three attentions
+    # Weights, heads and norms of 3 attentions, two values of 5 residuals, and 2 embeddings.
+    assert len(jax.tree.leaves(asked[0][1])) == 3 * 3 + 2 * 5 + 2
 
 
 # --- cuDNN's attention, whose arguments are tried with XLA's

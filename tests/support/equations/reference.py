@@ -56,7 +56,14 @@ def talk(numbers, mixture):
     return new
 
 
-def multi_head_attention(p, x, memory, readable, config, stack="cross", tables=None):
+def unchanged(place, *value):
+    """No intervention; `value` ends with x, and for weights with x [H, n], query and n keys."""
+    return next(x for x in value if isinstance(x, np.ndarray))
+
+
+def multi_head_attention(
+    p, x, memory, readable, config, stack="cross", tables=None, change=unchanged
+):
     """Section 3.2.2; `readable[i]` lists the positions of memory that query i may attend to.
 
     Each group of heads of queries reads one head of keys and values: a group for each is Vaswani
@@ -98,6 +105,7 @@ def multi_head_attention(p, x, memory, readable, config, stack="cross", tables=N
         for head in range(num_heads):
             scores[head] += [bias(tables, stack, head, i, j, config) for j in positions]
         shares = np.array([softmax(row) for row in scores])
+        shares = change("weights", shares, i, positions)
         weights[:, i, positions] = shares
         if config.talking_heads:
             shares = talk(shares, p["talk_weights"])
@@ -106,7 +114,7 @@ def multi_head_attention(p, x, memory, readable, config, stack="cross", tables=N
             for n, j in enumerate(positions):
                 value = with_position(values[head // group][j], "values", i, j)
                 concatenated[i, own] += shares[head, n] * value
-    return linear(p["output"], concatenated), weights
+    return linear(p["output"], change("heads", concatenated)), weights
 
 
 # --- 3.3 feed-forward
@@ -212,7 +220,7 @@ def sublayers_of_decoder(config):
     return ("self_attention", *cross, "feed_forward")
 
 
-def transformer(p, source, target, source_is_token, target_is_token, config):
+def transformer(p, source, target, source_is_token, target_is_token, config, change=unchanged):
     """Returns the logits [L, V] of one sentence, and the attention weights by module path."""
     tied, weights = config.tied_embeddings, {}
     source_side = "target" if tied == "all" else "source"
@@ -225,6 +233,9 @@ def transformer(p, source, target, source_is_token, target_is_token, config):
         "decoder": sublayers_of_decoder(config),
     }
 
+    def at(stack, n, module, place, *value):
+        return change((stack, module, place), n, *value)
+
     def apply_sublayer(side, n, name, x, memory):
         p_own = layer_parameters(p, side, n, config)[name]
         if name == "feed_forward":
@@ -235,22 +246,35 @@ def transformer(p, source, target, source_is_token, target_is_token, config):
             stack, memory = side, x
             readable = past if side == "decoder" else [source_tokens] * len(x)
         out, weights[f"{side}_layers_{n}/{name}"] = multi_head_attention(
-            p_own, x, memory, readable, config, stack, p.get(f"{stack}_positions")
+            p_own,
+            x,
+            memory,
+            readable,
+            config,
+            stack,
+            p.get(f"{stack}_positions"),
+            functools.partial(at, f"{side}_layers", n, name),
         )
         return out
 
     def apply_stack(side, x, memory, num_layers):
         for n, name in itertools.product(range(num_layers), sublayers[side]):
             p_residual = layer_parameters(p, side, n, config)[f"{name}_residual"]
-            sublayer = functools.partial(apply_sublayer, side, n, name, memory=memory)
-            x = residual(p_residual, x, sublayer, config)
+            place = functools.partial(at, f"{side}_layers", n, f"{name}_residual")
+
+            def sublayer(x, side=side, n=n, name=name, place=place):
+                return place("sublayer", apply_sublayer(side, n, name, x, memory))
+
+            x = place("stream", residual(p_residual, x, sublayer, config))
         return x if config.norm_position == "post" else norm(p[f"{side}_norm"], x, config)
 
     memory = None
     if config.num_encoder_layers:
         x = embed(p, "encoder", p[f"{source_side}_embedding"]["table"], source, config)
+        x = change(("encoder_embedding",), 0, x)
         memory = apply_stack("encoder", x, None, config.num_encoder_layers)
     x = embed(p, "decoder", p["target_embedding"]["table"], target, config)
+    x = change(("decoder_embedding",), 0, x)
     x = apply_stack("decoder", x, memory, config.num_decoder_layers)
     bias = p["output_bias"] if config.output_bias else 0.0
     return x @ p[f"{output_side}_embedding"]["table"].T + bias, weights
