@@ -36,7 +36,8 @@ from typing import TYPE_CHECKING, Any
 from transformer.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer.runs.loaded import LoadedRun, import_marian, load, train
+    from transformer.runs.imported import import_marian
+    from transformer.runs.loaded import LoadedRun, load, train
 
 __all__ = ["LoadedRun", "UserError", "__version__", "import_marian", "load", "train"]
 __version__ = "0.3.0"
@@ -46,4 +47,5 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Imported on first access, so that importing this package does not import JAX.
-    return getattr(importlib.import_module("transformer.runs.loaded"), name)
+    module = "imported" if name == "import_marian" else "loaded"
+    return getattr(importlib.import_module(f"transformer.runs.{module}"), name)

@@ -1,6 +1,6 @@
 """The `heads` mode: ranks attention heads by gradients and by ablation.
 
-The output of each head is multiplied by a gate, which is set to 1 (see `transformer.model.stack`).
+The output of each head is multiplied by a gate of 1 (see `transformer.model.interventions`).
 One backward pass over the test set computes the derivatives of each text's loss L_x, which is a sum
 over tokens, with respect to all gates. With n tokens in total,
 
@@ -19,40 +19,31 @@ Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 from matplotlib.colors import FuncNorm
 from matplotlib.figure import Figure
 
-from transformer import tasks
 from transformer.analysis.attention import KINDS
-from transformer.errors import UserError
 from transformer.files import write_json
+from transformer.inference import interventions
 from transformer.inference.base import Variables
-from transformer.model.build import has_heads
-from transformer.model.classifier import Classifier
-from transformer.model.config import ModelConfig
-from transformer.model.interventions import ATTENTIONS, Change, depth_of
-from transformer.model.interventions import variables as intervening
-from transformer.model.losses import TokenSums
-from transformer.runs.checkpoint import check_fingerprint
+from transformer.inference.interventions import Place
+from transformer.model.interventions import ATTENTIONS, Change
 from transformer.runs.run import Run
 from transformer.tasks.base import Task
-from transformer.tasks.translation import TranslationTask
 from transformer.training.progress import line_progress
 from ..display import plotting
-from ..evaluate.other_text import read_given
 from ..process.modes import Options
 from ..results.table import Table, print_rows
+from .effects import HEADS, Done, decoded, measure, open_task, rows_of, split_of, work
 
-Done = Callable[[int], None]  # called with the number of texts processed since the last call
 MIN_HEADS = 3  # minimum number of heads for a rank correlation
 
 
@@ -116,18 +107,9 @@ def heads(run: Run, options: Options) -> list[Path]:
 
     The heads are ranked on the run's test set or on the text of `--input`, as in `evaluate`.
     """
-    config, folder = run.config, run.folder
-    if not has_heads(config.model):
-        raise UserError(
-            f"config.model.architecture={config.model.architecture} has no heads to rank: "
-            "--mode=heads is for runs trained with --config.model.architecture=transformer"
-        )
-    trained = run.load_trained()
-    text = read_given(options.input, run, options).text if options.input else None
-    task = tasks.REGISTRY[config.task].from_folder(folder, config, text)
-    check_fingerprint(trained.progress, task.fingerprint(), folder / "checkpoints")
-    place = folder / "figures" / "heads"
-    with line_progress(work(task), hidden=False, what="text") as advance:
+    trained, task = open_task(run, options)
+    place = run.folder / "figures" / "heads"
+    with line_progress(total_work(task), hidden=False, what="text") as advance:
         ranking = rank(task, trained.variables, advance)
     print_ranking(ranking, options.input or f"{ranking.split} set")
     picture, numbers = (place / f"head_importance.{end}" for end in ("png", "json"))
@@ -174,55 +156,48 @@ def print_ranking(ranking: Ranking, name: str) -> None:
 # -- the ranking
 
 
-def split_of(task: Task) -> str:
-    """Returns the split on which heads are ranked: the test set, or else the validation set."""
-    return "test" if "test" in task.splits else "validation"
-
-
-def work(task: Task) -> int:
+def total_work(task: Task) -> int:
     """Returns the total number of texts that `rank` reports to `done`."""
-    batches = task.held_out_batches(split_of(task))
-    texts = sum(len(jax.tree.leaves(batch)[0]) for batch in batches)
-    models = 1 + sum(gates.size for gates in unit_gates(task.predictor.model.config).values())
-    return texts * (1 + models) + models * len(_decoded(task))
+    texts = sum(len(jax.tree.leaves(x)[0]) for x in task.held_out_batches(split_of(task)))
+    return texts + work(task, 1 + len(interventions.select([HEADS], task.predictor.model)))
 
 
 def rank(task: Task, variables: Variables, done: Done) -> Ranking:
     """Returns the importance of all heads by gradient and by ablation."""
-    ones = unit_gates(task.predictor.model.config)
-    places = [(kind, *place) for kind, gates in ones.items() for place in np.ndindex(gates.shape)]
-    # The first model has no ablated head.
-    models = [ones] + [
-        {**ones, kind: ones[kind].at[layer, head].set(0.0)} for kind, layer, head in places
-    ]
-    absolute, negative = _gradients(task, variables, ones, done)
-    sums = _sums(task, variables, models, done)
-    bleus = _bleus(task, variables, models, done)
-    tokens = sums.weight[0]
-    loss, accuracy = sums.nll / tokens, sums.correct / tokens
+    predictor: Any = task.predictor
+    named, names = (
+        interventions.places(predictor.model),
+        interventions.select([HEADS], predictor.model),
+    )
+    places = [named[name] for name in names]
+    absolute, negative = _gradients(task, variables, places, done)
+    rows = [{}, *rows_of(task, variables, names, "zero")]
+    (base, *scores), tokens = measure(task, variables, rows, (), done)
+    changes, of_accuracy, of_bleu = (
+        [each[name] - base[name] if name in base else None for each in scores]
+        for name in ("loss", "accuracy", "bleu")
+    )
     importances, estimates = (
-        [float(slopes[kind][layer, head] / tokens) for kind, layer, head in places]
+        [float(slopes[key, layer][head]) / tokens for key, layer, head in places]
         for slopes in (absolute, negative)
     )
-    changes, of_accuracy = ((each[1:] - each[0]).tolist() for each in (loss, accuracy))
-    of_bleu = [bleu - bleus[0] for bleu in bleus[1:]]
-    columns = importances, estimates, changes, of_accuracy, of_bleu or [None] * len(places)
-    scores = (
-        HeadScores(kind, layer + 1, head + 1, *numbers)
-        for (kind, layer, head), *numbers in zip(places, *columns, strict=True)
-    )
+    kinds = {names: kind for kind, names in ATTENTIONS.items()}
+    numbers = zip(importances, estimates, changes, of_accuracy, of_bleu, strict=True)
     return Ranking(
         split=split_of(task),
         unit=task.unit,
-        tokens=int(tokens),
-        decoded=len(_decoded(task)),
-        loss=float(loss[0]),
-        accuracy=float(accuracy[0]),
-        bleu=bleus[0] if bleus else None,
+        tokens=tokens,
+        decoded=len(decoded(task)),
+        loss=base["loss"],
+        accuracy=base["accuracy"],
+        bleu=base.get("bleu"),
         by_importance=rank_correlation(importances, changes),
         by_estimate=rank_correlation(estimates, changes),
-        bleu_by_importance=rank_correlation(importances, of_bleu) if bleus else None,
-        heads=tuple(scores),
+        bleu_by_importance=rank_correlation(importances, of_bleu) if "bleu" in base else None,
+        heads=tuple(
+            HeadScores(kinds[key[:2]], layer + 1, head + 1, *each)
+            for (key, layer, head), each in zip(places, numbers, strict=True)
+        ),
     )
 
 
@@ -235,80 +210,31 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
     return float(cast(Any, spearmanr(first, second)).statistic)
 
 
-def unit_gates(config: ModelConfig) -> dict[str, Float[Array, "layers H"]]:
-    """Returns gates of 1 for the heads of each kind of attention that a model has."""
-    depths = {kind: depth_of(stack, config) for kind, (stack, _) in ATTENTIONS.items()}
-    depths["cross"] *= config.has_encoder
-    return {kind: jnp.ones((depth, config.num_heads)) for kind, depth in depths.items() if depth}
+def _gradients(
+    task: Task, variables: Variables, places: Sequence[Place], done: Done
+) -> tuple[dict, dict]:
+    """Returns the sums over texts of |dL_x / dgate| and of -dL_x / dgate, keyed by attention."""
+    model: Any = task.predictor.model
+    keys = list(dict.fromkeys(place[:2] for place in places))
 
-
-def _gated(task: Task, variables: Variables, gates: Any) -> dict[str, Any]:
-    """Returns the model variables with the gates as scales of the heads' outputs."""
-    model = task.predictor.model
-    part = "encoder" if isinstance(model, Classifier) else ""
-    changes = {
-        (*ATTENTIONS[kind], "heads"): {
-            layer: Change(scale[..., None, :, None]) for layer, scale in enumerate(by_layer)
-        }
-        for kind, by_layer in gates.items()
-    }
-    return {**variables, "interventions": intervening(changes, model.config, part)}
-
-
-def _sum(task: Task, of_batch: Callable, variables: Variables, done: Done, models: int) -> Any:
-    """Returns the results of `of_batch`, summed in float64 over the batches of the split."""
-    totals, compiled = [], jax.jit(of_batch)
-    for batch in task.held_out_batches(split_of(task)):
-        totals.append(jax.device_get(compiled(variables, batch)))
-        done(models * len(jax.tree.leaves(batch)[0]))
-    return jax.tree.map(lambda *sums: np.sum(sums, axis=0, dtype=np.float64), *totals)
-
-
-def _gradients(task: Task, variables: Variables, ones: Any, done: Done) -> tuple[dict, dict]:
-    """Returns the sums over texts of |dL_x / dgate| and of -dL_x / dgate, for all gates."""
-
+    @jax.jit
     def of_batch(variables, batch):
-        rows = len(jax.tree.leaves(batch)[0])
         # Each text has its own gates, so that one backward pass gives per-text gradients.
-        gates = jax.tree.map(lambda gate: jnp.repeat(gate[:, None], rows, axis=1), ones)
-        gradient = jax.grad(
-            lambda gates: task.held_out_sums(_gated(task, variables, gates), batch).loss
-        )(gates)
-        absolute = {kind: jnp.abs(slopes).sum(axis=1) for kind, slopes in gradient.items()}
-        return absolute, {kind: -slopes.sum(axis=1) for kind, slopes in gradient.items()}
+        ones = jnp.ones((len(jax.tree.leaves(batch)[0]), 1, model.config.num_heads, 1))
 
-    return _sum(task, of_batch, variables, done, 1)
+        def loss(gates):
+            changes = {key: Change(gate) for key, gate in gates.items()}
+            return task.held_out_sums(interventions.add(variables, changes, model), batch).loss
 
+        return jax.grad(loss)(dict.fromkeys(keys, ones))
 
-def _sums(task: Task, variables: Variables, models: list[Any], done: Done) -> TokenSums:
-    """Returns the token sums over the split for each model; a model is defined by its gates."""
-    stacked = jax.tree.map(lambda *gates: jnp.stack(gates), *models)
-
-    def of_batch(variables, batch):
-        return jax.lax.map(
-            lambda gates: task.held_out_sums(_gated(task, variables, gates), batch), stacked
-        )
-
-    return _sum(task, of_batch, variables, done, len(models))
-
-
-def _decoded(task: Task) -> list[Any]:
-    """Returns the sentence pairs for BLEU, or an empty list if the task is not translation."""
-    translates = isinstance(task, TranslationTask)
-    return task.decoded_pairs(split_of(task), final=False) if translates else []
-
-
-def _bleus(task: Any, variables: Variables, models: list[Any], done: Done) -> list[float]:
-    """Returns the BLEU of each model's greedy translations, or an empty list for other tasks."""
-    pairs, bleus = _decoded(task), []
-    sources = [pair.source for pair in pairs]
-    for gates in models if pairs else ():
-        group = jax.tree.map(lambda array: jnp.asarray(array)[None], _gated(task, {}, gates))
-        [best] = task.predictor.translate_stacked(group, sources, beam_size=1, shared=variables)
-        hypotheses = [translations[0].text for translations in best]
-        bleus.append(task.text_scores(hypotheses, pairs, final=False)["bleu"])
-        done(len(pairs))
-    return bleus
+    absolute, negative = dict.fromkeys(keys, 0.0), dict.fromkeys(keys, 0.0)
+    for batch in task.held_out_batches(split_of(task)):
+        for key, slopes in jax.device_get(of_batch(variables, batch)).items():
+            absolute[key] += np.abs(np.float64(slopes[:, 0, :, 0])).sum(axis=0)
+            negative[key] -= np.float64(slopes[:, 0, :, 0]).sum(axis=0)
+        done(len(jax.tree.leaves(batch)[0]))
+    return absolute, negative
 
 
 # -- the figure

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from transformer.bridges.formats import BUNDLES, DEFAULT
 from transformer.errors import UserError
-from transformer.runs.loaded import LoadedRun, import_marian
+from transformer.runs.imported import import_marian
+from transformer.runs.loaded import LoadedRun
 from transformer.runs.run import Run
 from ..process.modes import Options
 

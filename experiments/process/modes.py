@@ -48,13 +48,14 @@ class Options:
     )
     seeds: int | None = _flag(TRAIN, "train a config with this many seeds, from config.seed on")
     input: str | None = _flag(
-        f"evaluate {LINE_MODES} heads embeddings",
+        f"evaluate {LINE_MODES} heads intervene embeddings",
         "input file, one text per line; default: standard input (import: a folder; align: the test "
-        "set; embeddings: contexts of --token; evaluate, heads: the held-out text, any format of "
+        "set; embeddings: contexts of --token; evaluate, heads, intervene: any format of "
         "training text, or sacrebleu:wmt14/full,en-de; evaluate: or behaviour)",
     )
     references: str | None = _flag(
-        "evaluate heads", "comma-separated files with the references of --input, one per line"
+        "evaluate heads intervene",
+        "comma-separated files with the references of --input, one per line",
     )
     name: str | None = _flag(
         EVALUATE, "name of the results of --input; default: the name of the file"
@@ -83,7 +84,7 @@ class Options:
         "compare", "name of the test set in evaluations/ of each run; default: its own"
     )
     source_tag: str | None = _flag(
-        "evaluate attention align translate score heads beam",
+        "evaluate attention align translate score heads intervene beam",
         "tag before every source, such as <2de>, for a model of several corpora",
     )
     prefix_column: bool = _flag(
@@ -111,6 +112,14 @@ class Options:
         ATTENTION, "draw only this layer (from 1), and open the explorer there"
     )
     head: int | None = _flag(ATTENTION, "draw only this head (from 1), and open the explorer there")
+    places: str | None = _flag(
+        "intervene", "comma-separated places, such as encoder.1.*; default: outputs of all heads"
+    )
+    change: str | None = _flag(
+        "intervene",
+        "what is done at each place: zero (the default), alone, mean, patch:TEXT, uniform, "
+        "identity, previous, or a factor",
+    )
     token: str | None = _flag(
         "embeddings", "print the nearest neighbours of this token or word, without pictures"
     )
@@ -239,6 +248,7 @@ TABLE = (
         function="import_model",
     ),
     Mode("heads", "heads.importance", "rank the attention heads by importance"),
+    Mode("intervene", "heads.effects", "score a model while single places are changed"),
     Mode("positions", "positions.plots", "draw positional encodings"),
     Mode("report", "results.report_page", "write the report of a run again"),
 )

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from transformer.model.config import ModelConfig
@@ -33,9 +34,9 @@ class Change(NamedTuple):
     added, so that weights on masked keys stay zero.
     """
 
-    scale: Float[Array, "..."] | float = 1.0
-    amount: Float[Array, "..."] | float = 0.0
-    value: Float[Array, "..."] | float = 0.0
+    scale: Float[ArrayLike, "..."] = 1.0
+    amount: Float[ArrayLike, "..."] = 0.0
+    value: Float[ArrayLike, "..."] = 0.0
 
 
 NO_CHANGE = Change()
@@ -67,7 +68,7 @@ def intervene(
     return x
 
 
-def _at(array: Array, fill: float, ndim: int, positions: Mapping[int, Array]) -> Array:
+def _at(array: Array, fill: Any, ndim: int, positions: Mapping[int, Array]) -> Array:
     """Returns the entries of an array of a change at these positions."""
     array = array.reshape((1,) * (ndim - array.ndim) + array.shape)
     for axis, places in positions.items():

@@ -1,24 +1,23 @@
 """Python API of a trained model: translations, scores, attention weights and embeddings."""
 
+import contextlib
 import dataclasses
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flax.traverse_util import unflatten_dict
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention
-from transformer.bridges import marian_import
 from transformer.bridges.formats import Export, write_export
 from transformer.checks import check
-from transformer.config import assign, default_config
+from transformer.config import assign
 from transformer.config.keys import having
 from transformer.data.corpora import Tagger
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
-from transformer.files import import_sibling, partial_folder
+from transformer.files import import_sibling
+from transformer.inference import interventions
 from transformer.inference.base import Embeddings
 from transformer.inference.confidence import Confidence, estimate, read_weights
 from transformer.inference.generator import Generator
@@ -27,12 +26,11 @@ from transformer.inference.inspection import Inspector, count_and_temperature
 from transformer.inference.prefixes import Prefix
 from transformer.inference.translator import Translator
 from transformer.operations import OPERATIONS, Operation, Request, TextScore, list_of_texts
-from transformer.runs.run import Run, RunProgress, TrainedRun
-from transformer.runs.weights import Weights
+from transformer.runs.run import Run, TrainedRun
 from transformer.runs.workdir import load_config, run_folder, stored_run
 from transformer.tasks import REGISTRY
 from transformer.tasks.pair_scores import refuse_blank
-from transformer.tasks.translation import TranslationTask, make_translator, save_tokenizers
+from transformer.tasks.translation import TranslationTask
 
 
 def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "LoadedRun":
@@ -69,31 +67,6 @@ def train(
       settings: {dotted key: value} overrides of the config, as in `--config.key=value`.
     """
     return load(import_sibling("experiments.command.command").train_run(config, workdir, settings))
-
-
-def import_marian(folder: str | Path, output: str | Path) -> Path:
-    """Converts a Marian model to a run (see `bridges.marian_import`); returns the run's folder.
-
-    Args:
-      output: the path of the run's new folder, which exists only once the folder is complete.
-    """
-    folder, output = Path(folder).expanduser(), Path(output).expanduser()
-    if os.path.lexists(output):
-        raise UserError(f"{output} is there already: name a new folder")
-    settings, tokenizers, params = marian_import.read(folder)
-    config = default_config()
-    for key, value in {"name": output.name, **settings}.items():
-        assign(config, key, value)
-    check(config)
-    predictor = make_translator(config, *tokenizers)
-    with partial_folder(output) as place:
-        Run(place, config).claim()
-        save_tokenizers(place, *tokenizers)
-        progress = dataclasses.asdict(RunProgress(predictor.fingerprint()))
-        Weights(place, config).store(unflatten_dict(params, sep="/"), progress)
-        marian_import.keep(folder, place)
-        place.rename(output)
-    return output
 
 
 class LoadedRun(Run):
@@ -297,6 +270,25 @@ class LoadedRun(Run):
                 f"config.model.architecture={self.config.model.architecture} has no attention"
             )
         return attention
+
+    @contextlib.contextmanager
+    def intervene(self, changes: Mapping[str, Any], text: Any = None) -> Iterator["LoadedRun"]:
+        """Changes what the model computes, within a `with` statement.
+
+        Args:
+          changes: place -> what is done there, such as {"decoder.*.cross.head.1.output": "zero"};
+            see `transformer.inference.interventions`.
+          text: the text, or (source, target), whose words are named in places.
+        """
+        before, predictor = (self.trained, self._operations), self.trained.predictor
+        resolved = interventions.resolve(changes, predictor, self.trained.variables, text)
+        variables = interventions.add(self.trained.variables, resolved, predictor.model)
+        self.trained = dataclasses.replace(self.trained, variables=variables)
+        self._operations = {}
+        try:
+            yield self
+        finally:
+            self.trained, self._operations = before
 
     def export(self, format: str, folder: str | Path) -> Path:
         """Exports the model and a model card in a format of `bridges.formats`; returns the folder.

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.heads.importance import rank, rank_correlation, work
+from experiments.heads.importance import rank, rank_correlation, total_work
 from task_runs import TEXTS, text_config
 from tiny_run import command, forget_weights, refused
 from transformer import tasks
@@ -113,7 +113,7 @@ def test_models_that_do_not_translate_are_ranked_too(name, tmp_path):
     params, read = task.draw_params(jax.random.key(1)), []
     ranking = rank(task, {"params": params}, read.append)
     assert (len(ranking.heads), ranking.bleu, ranking.decoded) == (2, None, 0)
-    assert sum(read) == work(task)
+    assert sum(read) == total_work(task)
     [kind] = {head.kind for head in ranking.heads}
     whole, without = (
         task.evaluate(own, "test", final=False) for own in (params, scaled(params, kind, 2, 0.0))
@@ -132,7 +132,9 @@ def test_rank_correlations_by_hand():
 
 def test_a_model_without_heads_or_checkpoint_is_refused(tiny, tmp_path):
     mode = "--mode=heads", f"--workdir={tiny.workdir}"
-    refused(*mode, "--config.model.architecture=recurrent", says="recurrent has no heads to rank")
+    refused(
+        *mode, "--config.model.architecture=recurrent", says="recurrent has no heads: this mode"
+    )
     folder = tiny.copy(tmp_path / "run")
     shutil.rmtree(folder / "checkpoints")
     forget_weights(folder)
