@@ -13,12 +13,12 @@ import transformer
 from transformer.analysis.alignment import GoldLinks, alignment_scores
 from transformer.data.parallel.sources import open_source
 from transformer.files import import_sibling
-from transformer.model.stack import gate_variables, unit_gates
+from transformer.inference import interventions
 from transformer.tasks.pair_text import snapshot_of_pairs
 from transformer.tasks.translation import TranslationTask
 
 alignment = import_sibling("experiments.heads.alignment")
-importance = import_sibling("experiments.heads.importance")
+effects_of = import_sibling("experiments.heads.effects")
 links = import_sibling("experiments.heads.links")
 plotting = import_sibling("experiments.display.plotting")
 
@@ -88,26 +88,24 @@ alignment.links_figure(pairs, gold, heads)
 # %%
 task = TranslationTask.from_folder(run.folder, run.config, pairs)
 task.predictor = translator
-ranking = importance.rank(task, variables, done=lambda count: None)
-print(f"rank correlation of importance and change of loss: {ranking.by_importance:.2f}")
-importance.build_figure(ranking)
+heads = interventions.select(["*.head.*.output"], translator.model)
+effects = effects_of.measure_effects(task, variables, heads, "zero", done=lambda count: None)
+correlation = effects_of.rank_correlation(effects.column("importance"), effects.column("loss"))
+print(f"rank correlation of importance and change of loss: {correlation:.2f}")
+effects_of.build_figure(effects)
 
 # %% [markdown]
 # How does the model translate without the heads whose ablation changes the loss most and least? Of
 # 25 translations, the cells print how many change, and the first three of these.
 
 # %%
-sources, config = [pair.source for pair in pairs[:25]], translator.model.config
+sources = [pair.source for pair in pairs[:25]]
 intact = run.translate(sources)
-least, *_, most = sorted(ranking.heads, key=lambda head: head.loss)
+least, *_, most = sorted(effects.changes, key=lambda head: effects.changes[head]["loss"])
 for head in (most, least):
-    gates = unit_gates(config)
-    gates[head.kind] = gates[head.kind].at[head.layer - 1, head.head - 1].set(0)
-    ablated = {**variables, "gates": gate_variables(gates, config)}
-    texts = [best.text for [best, *_] in translator.translate(ablated, sources)]
+    with run.intervene({head: "zero"}):
+        texts = run.translate(sources)
     changed = [both for both in zip(sources, intact, texts, strict=True) if both[1] != both[2]]
-    print(
-        f"\nwithout {head.kind}, layer {head.layer}, head {head.head}: {len(changed)} of 25 change"
-    )
+    print(f"\nwithout {head}: {len(changed)} of 25 change")
     for source, before, after in changed[:3]:
         print(f"  {source}\n    with it:    {before}\n    without it: {after}")

@@ -5,22 +5,32 @@ the run's test set or the text of `--input`. `--places` names the places, by def
 all heads; `--change` says what is done there: see `transformer.inference.interventions`. With the
 change `alone`, the other heads of the same attention are set to zero.
 
-Losses and accuracies are means over all tokens. For translators, the first `evaluate.max_sentences`
-sentences are translated greedily, for BLEU and the percentage of exact matches; with gold links,
-AER is the alignment error rate of the head that aligns best without a change.
+Losses and accuracies are means over all tokens, or over all texts for classifiers. For translators,
+the first `evaluate.max_sentences` sentences are translated greedily, for BLEU and the percentage of
+exact matches; with gold links, AER is that of the head that aligns best without a change.
 
-Source of the ablation of single heads: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really
-Better than One?", section 3.2.
+If the outputs of heads are set to zero, gradients predict the effect. Let each output be multiplied
+by a gate of 1, and let L_x be the loss of text x, a sum over tokens. With n tokens in total,
+
+    importance = sum_x |dL_x / dgate| / n,    estimate = -sum_x dL_x / dgate / n.
+
+The importance is the expectation of Michel et al. divided by the mean text length. The estimate is
+the first-order approximation of the change in mean loss when the gate changes from 1 to 0.
+
+Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?", sections 2.3
+(gates) and 3.2 (ablating a single head), and equation 2 (importance).
 """
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from matplotlib.colors import CenteredNorm
+from matplotlib.colors import FuncNorm
 from matplotlib.figure import Figure
 
 from transformer import tasks
@@ -29,8 +39,9 @@ from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.inference import interventions
 from transformer.inference.base import Variables
-from transformer.inference.interventions import Changes
+from transformer.inference.interventions import Changes, Place
 from transformer.model.build import has_heads
+from transformer.model.interventions import Change
 from transformer.runs.checkpoint import check_fingerprint
 from transformer.runs.run import Run, TrainedRun
 from transformer.tasks.base import Task
@@ -44,52 +55,62 @@ from .links import best_of, score_heads
 
 Done = Callable[[int], None]  # called with the number of texts processed since the last call
 HEADS, ALONE = "*.head.*.output", "alone"
-# Measure -> (number format, factor of the number, whether a larger value is better).
+GRADIENTS = ("importance", "estimate")
+
+
+class Measure(NamedTuple):
+    """A measure of effects: title, number format, factor, and whether more of it is better."""
+
+    title: str
+    number: str
+    factor: int = 1
+    is_good: bool = False
+
+
 MEASURES = {
-    "loss": ("{:+.4f}", 1, False),
-    "accuracy": ("{:+.2f}%", 100, True),
-    "bleu": ("{:+.2f}", 1, True),
-    "exact": ("{:+.1f}%", 100, True),
-    "aer": ("{:+.3f}", 1, False),
+    "importance": Measure("importance by gradient\n(nats a {unit})", "{:.4f}"),
+    "estimate": Measure("estimate by gradient\n(nats a {unit})", "{:+.4f}"),
+    "loss": Measure("change of loss\n(nats a {unit})", "{:+.4f}"),
+    "accuracy": Measure("change of accuracy\n(%)", "{:+.2f}", 100, True),
+    "bleu": Measure("change of BLEU\n(of 100)", "{:+.2f}", 1, True),
+    "exact": Measure("change of exact matches\n(%)", "{:+.1f}", 100, True),
+    "aer": Measure("change of AER\n(from 0 to 1)", "{:+.3f}"),
 }
 MAX_LINKED = 200  # maximum number of pairs whose links are scored
+MIN_HEADS = 3  # minimum number of heads for a rank correlation
+MAP_CELL, MIN_SIDE, MAX_SIDE = 0.48, 2.0, 4.0  # inches
+BAR_HEIGHT, WIDEST_NUMBER = 0.9, 0.4  # inches: of colour bars; minimum side of cells with numbers
 
 
 class Effects(NamedTuple):
-    """Scores without a change, and for each place the scores with its change, by measure."""
+    """The effects of one change at several places.
 
+    Attributes:
+      change: what is done, as in `--change`.
+      tokens, unit: the number of units over which losses are averaged, and their name.
+      base: the scores without a change, by measure.
+      changes: place -> the differences from them, by measure.
+    """
+
+    change: str
+    split: str
+    tokens: int
+    unit: str
     base: dict[str, float]
-    changed: dict[str, dict[str, float]]
+    changes: dict[str, dict[str, float]]
+
+    def column(self, name: str) -> list[float]:
+        """Returns the changes of a measure at all places."""
+        return [of_place[name] for of_place in self.changes.values()]
+
+    @property
+    def measures(self) -> list[str]:
+        """The names of the measures; the first two only if gradients predict the effects."""
+        return [name for name in MEASURES if name in next(iter(self.changes.values()))]
 
 
 def intervene(run: Run, options: Options) -> list[Path]:
-    """Prints, draws and writes the effect of a change at each place; returns the files."""
-    trained, task = open_task(run, options)
-    what, patterns = options.change or "zero", (options.places or HEADS).split(",")
-    names = interventions.select(patterns, trained.predictor.model)
-    rows = [{}, *rows_of(task, trained.variables, names, what)]
-    linked = _linked(task)
-    total = work(task, len(rows), len(linked))
-    with line_progress(total, hidden=False, what="text") as advance:
-        (base, *scores), _ = measure(task, trained.variables, rows, linked, advance)
-    effects = Effects(base, dict(zip(names, scores, strict=True)))
-    title = f"{what} at each place: {options.input or f'{split_of(task)} set'}"
-    shown = ", ".join(f"{name} {value:.4f}" for name, value in base.items())
-    table = [
-        [name, *(_text(effects, name, each) for each in base)]
-        for name in sorted(names, key=lambda name: -effects.changed[name]["loss"])
-    ]
-    head = ["place", *(f"Δ {name}" for name in base)]
-    print_rows(Table(f"{title}\nwithout a change: {shown}", head, table))
-    folder, stem = run.folder / "figures" / "interventions", re.sub(r"\W+", "_", what)
-    picture, numbers = (folder / f"{stem}.{end}" for end in ("png", "json"))
-    plotting.save_figure(build_figure(effects, title), picture)
-    write_json(numbers, {"change": what, **effects._asdict()})
-    return [picture, numbers]
-
-
-def open_task(run: Run, options: Options) -> tuple[TrainedRun[Any], Any]:
-    """Returns the trained run, and its task on the run's text or the text of `--input`."""
+    """Prints, draws and writes the effects of a change at each place; returns the files."""
     config, folder = run.config, run.folder
     if not has_heads(config.model):
         raise UserError(
@@ -98,9 +119,74 @@ def open_task(run: Run, options: Options) -> tuple[TrainedRun[Any], Any]:
         )
     trained = run.load_trained()
     text = read_given(options.input, run, options).text if options.input else None
-    task = tasks.REGISTRY[config.task].from_folder(folder, config, text)
+    task: Any = tasks.REGISTRY[config.task].from_folder(folder, config, text)
     check_fingerprint(trained.progress, task.fingerprint(), folder / "checkpoints")
-    return trained, task
+    change, patterns = options.change or "zero", (options.places or HEADS).split(",")
+    names = interventions.select(patterns, task.predictor.model)
+    with line_progress(work(task, len(names)), hidden=False, what="text") as advance:
+        effects = measure_effects(task, trained.variables, names, change, advance)
+    print_effects(effects, options.input or f"{effects.split} set")
+    stem = re.sub(r"\W+", "_", change)
+    place = folder / "figures" / "interventions"
+    picture, numbers = (place / f"{stem}.{end}" for end in ("png", "json"))
+    plotting.save_figure(build_figure(effects), picture)
+    write_json(numbers, effects._asdict())
+    return [picture, numbers]
+
+
+def print_effects(effects: Effects, text: str) -> None:
+    """Prints the places by decreasing change in loss, and the rank correlations."""
+    forms = {name: MEASURES[name].number for name in effects.measures}
+    rows = [
+        [place, *(forms[m].format(MEASURES[m].factor * changes[m]) for m in forms)]
+        for place, changes in effects.changes.items()
+    ]
+    order = np.argsort([-change for change in effects.column("loss")], kind="stable")
+    names = [name if name in GRADIENTS else f"Δ {name}" for name in forms]
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in effects.base.items())
+    title = f"{effects.change} at each place: {text}, {effects.tokens:,} {effects.unit}"
+    print_rows(
+        Table(f"{title}\nwithout a change: {shown}", ["place", *names], [rows[i] for i in order])
+    )
+    for name, other in itertools.product(GRADIENTS, ("loss", "bleu")):
+        if name not in forms or other not in forms:
+            continue
+        number = rank_correlation(effects.column(name), effects.column(other))
+        missing = "too few heads" if len(rows) < MIN_HEADS else "all heads are equal"
+        shown = f"none: {missing}" if number is None else f"{number:.3f}"
+        print(
+            f"Spearman's rank correlation of {name}, by gradient, and change of {other}, over "
+            f"{len(rows)} heads: {shown}"
+        )
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Returns Spearman's rho, or None for fewer than MIN_HEADS pairs or for a constant input."""
+    if len(first) < MIN_HEADS or min(len(set(first)), len(set(second))) < 2:
+        return None
+    from scipy.stats import spearmanr  # the import takes half a second
+
+    return float(cast(Any, spearmanr(first, second)).statistic)
+
+
+# -- the effects
+
+
+def measure_effects(
+    task: Any, variables: Variables, names: Sequence[str], change: str, done: Done
+) -> Effects:
+    """Returns the effects of a change at each of the named places."""
+    rows = [{}, *rows_of(task, variables, names, change)]
+    (base, *scores), tokens = measure(task, variables, rows, done)
+    changes = [{name: of_row[name] - base[name] for name in base} for of_row in scores]
+    if change == "zero" and all(name.endswith(".output") for name in names):
+        named = interventions.places(task.predictor.model)
+        places = [named[name] for name in names]
+        for name, slopes in zip(GRADIENTS, _gradients(task, variables, places, done), strict=True):
+            for (key, layer, head), of_row in zip(places, changes, strict=True):
+                of_row[name] = float(slopes[key, layer][head]) / tokens
+    by_name = dict(zip(names, changes, strict=True))
+    return Effects(change, split_of(task), tokens, task.unit, base, by_name)
 
 
 def rows_of(task: Any, variables: Variables, names: Sequence[str], what: str) -> list[Changes]:
@@ -132,21 +218,17 @@ def split_of(task: Task) -> str:
     return "test" if "test" in task.splits else "validation"
 
 
-def work(task: Task, rows: int, linked: int = 0) -> int:
-    """Returns the number of texts that `measure` reports to `done` for this many rows."""
+def work(task: Task, places: int) -> int:
+    """Returns the number of texts that `measure_effects` reports to `done`."""
     batches = task.held_out_batches(split_of(task))
     texts = sum(len(jax.tree.leaves(batch)[0]) for batch in batches)
-    return rows * (texts + len(decoded(task)) + linked)
+    return (places + 1) * (texts + len(decoded(task)) + len(_linked(task))) + texts
 
 
 def measure(
-    task: Any, variables: Variables, rows: Sequence[Changes], linked: Sequence[Any], done: Done
+    task: Any, variables: Variables, rows: Sequence[Changes], done: Done
 ) -> tuple[list[dict[str, float]], int]:
-    """Returns the scores of the model with each row of changes, and the number of tokens.
-
-    Args:
-      linked: pairs with gold links for AER.
-    """
+    """Returns the scores of the model with each row of changes, and the number of tokens."""
     of_rows = [
         interventions.add({}, row, task.predictor.model) for row in interventions.uniform(rows)
     ]
@@ -159,7 +241,7 @@ def measure(
             sums[i] = sums[i] + new
             done(len(jax.tree.leaves(batch)[0]))
     scores = [{"loss": nll / tokens, "accuracy": right / tokens} for nll, right, tokens in sums]
-    pairs = decoded(task)
+    pairs, linked = decoded(task), _linked(task)
     gold = [GoldLinks(pair.alignment) for pair in linked]
     sources, best = [pair.source for pair in pairs], None
     for changes, of_row in zip(of_rows, scores, strict=True):
@@ -194,33 +276,95 @@ def _linked(task: Any) -> list[Any]:
     return [pair for pair in pairs if pair.alignment]
 
 
-def _text(effects: Effects, name: str, measure: str) -> str:
-    form, factor, _ = MEASURES[measure]
-    return form.format(factor * (effects.changed[name][measure] - effects.base[measure]))
+def _gradients(
+    task: Task, variables: Variables, places: Sequence[Place], done: Done
+) -> tuple[dict, dict]:
+    """Returns the sums over texts of |dL_x / dgate| and of -dL_x / dgate, keyed by attention."""
+    model: Any = task.predictor.model
+    keys = list(dict.fromkeys(place[:2] for place in places))
+
+    @jax.jit
+    def of_batch(variables, batch):
+        # Each text has its own gates, so that one backward pass gives per-text gradients.
+        ones = jnp.ones((len(jax.tree.leaves(batch)[0]), 1, model.config.num_heads, 1))
+
+        def loss(gates):
+            changes = {key: Change(gate) for key, gate in gates.items()}
+            return task.held_out_sums(interventions.add(variables, changes, model), batch).loss
+
+        return jax.grad(loss)(dict.fromkeys(keys, ones))
+
+    absolute, negative = dict.fromkeys(keys, 0.0), dict.fromkeys(keys, 0.0)
+    for batch in task.held_out_batches(split_of(task)):
+        for key, slopes in jax.device_get(of_batch(variables, batch)).items():
+            absolute[key] += np.abs(np.float64(slopes[:, 0, :, 0])).sum(axis=0)
+            negative[key] -= np.float64(slopes[:, 0, :, 0]).sum(axis=0)
+        done(len(jax.tree.leaves(batch)[0]))
+    return absolute, negative
 
 
-def build_figure(effects: Effects, title: str) -> Figure:
-    """Returns a heat map, a row per place and a column per measure; red is worse.
+# -- the figure
 
-    Each column has its own colour scale, whose end is the column's largest change.
+
+def build_figure(effects: Effects) -> Figure:
+    """Returns a figure of heat maps, with a row per kind of place and a column per measure.
+
+    The maps of a measure share one colour scale: red places help the model, and blue ones harm it.
+    The colour scale is a square root, because a few heads matter much more than the other heads.
     """
-    names, measures = list(effects.changed), list(effects.base)
-    changes = np.array([[effects.changed[n][m] - effects.base[m] for m in measures] for n in names])
-    signs = np.array([-1.0 if MEASURES[m][2] else 1.0 for m in measures])
-    largest = np.maximum(np.abs(changes).max(axis=0), 1e-12)
-    figure = plotting.new_figure(2.2 + 0.7 * len(measures), 0.8 + 0.19 * len(names))
-    axes = figure.subplots()
-    texts = np.array([[_text(effects, n, m) for m in measures] for n in names])
-    style: dict[str, Any] = {
-        "cmap": plotting.SIGNED,
-        "norm": CenteredNorm(halfrange=1),
-        "aspect": "auto",
-    }
-    plotting.heat_map(axes, changes * signs / largest, texts, 6, **style)
-    axes.set_xticks(range(len(measures)), labels=[f"Δ {m}" for m in measures])
-    axes.set_yticks(range(len(names)), labels=names)
-    axes.tick_params(
-        length=0, labelsize=6.5, top=True, bottom=False, labeltop=True, labelbottom=False
+    groups: dict[str, dict[tuple[str, str], str]] = {}
+    for name in effects.changes:
+        side, *rest = name.split(".")
+        if "head" in rest:
+            layer, short, _, head, what = rest
+            groups.setdefault(f"{side} {short}-attention: {what}", {})[layer, head] = name
+        else:
+            layer, what = rest if len(rest) == 2 else ("0", *rest)
+            groups.setdefault(side, {})[layer, what.replace("_", "\n")] = name
+    axes_of = [
+        [list(dict.fromkeys(x)) for x in zip(*cells, strict=True)] for cells in groups.values()
+    ]
+    across = max(len(columns) for _, columns in axes_of)
+    side = min(max(MAP_CELL * across, MIN_SIDE), MAX_SIDE)
+    heights = [side / across * len(rows) + 0.3 for rows, _ in axes_of]
+    figure = plotting.new_figure(
+        (side + 0.6) * len(effects.measures), sum(heights) + 0.3 * len(heights) + BAR_HEIGHT
     )
-    axes.set_title(title, fontsize=8)
+    shape = len(groups), len(effects.measures)
+    grid = figure.subplots(*shape, squeeze=False, height_ratios=heights)
+    root = (lambda x: np.sign(x) * np.sqrt(np.abs(x)), lambda y: np.sign(y) * np.square(y))
+    for name, column in zip(effects.measures, grid.T, strict=True):
+        measure = MEASURES[name]
+        largest = max(map(abs, effects.column(name))) * measure.factor or 1.0
+        colours = "RdBu" if measure.is_good else plotting.SIGNED
+        style = {"cmap": colours, "norm": FuncNorm(root, -largest, largest)}
+        for (title, cells), (rows, columns), axes in zip(
+            groups.items(), axes_of, column, strict=True
+        ):
+            values = np.full((len(rows), len(columns)), np.nan)
+            for (row, head), place in cells.items():
+                at = rows.index(row), columns.index(head)
+                values[at] = measure.factor * effects.changes[place][name]
+            fits = side / len(columns) >= WIDEST_NUMBER
+            texts = (
+                np.vectorize(lambda x, form=measure.number: "" if np.isnan(x) else form.format(x))(
+                    values
+                )
+                if fits
+                else None
+            )
+            mesh = plotting.heat_map(axes, values, texts, 6, aspect="auto", **style)
+            axes.set_title(title, fontsize=7)
+            step = 1 if side / len(columns) > 0.2 else 5
+            axes.set_yticks(range(len(rows)), labels=rows)
+            axes.set_xticks(range(0, len(columns), step), labels=columns[::step])
+            axes.tick_params(length=0, labelsize=6)
+        # Ticks are at the ends of the scale, at zero, and half-way between them in colour.
+        ticks = largest * np.array([-1, -0.25, 0, 0.25, 1])
+        place = {"location": "top", "shrink": 0.8, "aspect": 16, "pad": 0.02, "format": "{x:.2g}"}
+        title = measure.title.format(unit=effects.unit.split()[-1].removesuffix("s"))
+        bar = plotting.add_colour_bar(mesh, ticks, title, ax=column, **place)
+        bar.ax.tick_params(labelsize=6.5)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("layer", fontsize=8)
     return figure

@@ -48,13 +48,13 @@ class Options:
     )
     seeds: int | None = _flag(TRAIN, "train a config with this many seeds, from config.seed on")
     input: str | None = _flag(
-        f"evaluate {LINE_MODES} heads intervene embeddings",
+        f"evaluate {LINE_MODES} intervene embeddings",
         "input file, one text per line; default: standard input (import: a folder; align: the test "
-        "set; embeddings: contexts of --token; evaluate, heads, intervene: any format of "
+        "set; embeddings: contexts of --token; evaluate, intervene: any format of "
         "training text, or sacrebleu:wmt14/full,en-de; evaluate: or behaviour)",
     )
     references: str | None = _flag(
-        "evaluate heads intervene",
+        "evaluate intervene",
         "comma-separated files with the references of --input, one per line",
     )
     name: str | None = _flag(
@@ -84,7 +84,7 @@ class Options:
         "compare", "name of the test set in evaluations/ of each run; default: its own"
     )
     source_tag: str | None = _flag(
-        "evaluate attention align translate score heads intervene beam",
+        "evaluate attention align translate score intervene beam",
         "tag before every source, such as <2de>, for a model of several corpora",
     )
     prefix_column: bool = _flag(
@@ -247,8 +247,7 @@ TABLE = (
         workdir=None,
         function="import_model",
     ),
-    Mode("heads", "heads.importance", "rank the attention heads by importance"),
-    Mode("intervene", "heads.effects", "score a model while single places are changed"),
+    Mode("intervene", "heads.effects", "score a model without each head, or with other changes"),
     Mode("positions", "positions.plots", "draw positional encodings"),
     Mode("report", "results.report_page", "write the report of a run again"),
 )

@@ -126,7 +126,7 @@ def test_an_import_is_scored_ranked_and_trained_on(imported, tmp_path):
     text.write_text("".join(pairs))
     shutil.copyfile(text, tmp_path / "text.de")
     files = f"--input={text}", f"--references={tmp_path / 'text.de'}"
-    for mode in ("evaluate", "heads"):
+    for mode in ("evaluate", "intervene"):
         ended = command(f"--workdir={folder}", f"--mode={mode}", *files)
         assert ended.code == 0, (mode, ended.err)
     assert list(folder.glob("figures/heads/*"))

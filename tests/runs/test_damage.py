@@ -76,7 +76,7 @@ READ_BY = {
     "results.json": ("report", "train"),
     "run.json": ("report", "evaluate"),
     "held_out/validation.jsonl": ("evaluate",),
-    "held_out/test.jsonl": ("evaluate", "heads", "align"),
+    "held_out/test.jsonl": ("evaluate", "intervene", "align"),
 }
 
 

@@ -42,7 +42,7 @@ VARIANTS = {
     "multiplicative": "model.architecture=recurrent model.cell=lstm_peephole "
     "model.recurrent_attention=multiplicative",
 }
-ANALYSES = ("heads", "positions", "embeddings", "report")
+ANALYSES = ("intervene", "positions", "embeddings", "report")
 SWEEP = """
 from configs import CONFIG as start
 

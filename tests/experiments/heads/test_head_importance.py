@@ -7,11 +7,13 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.heads.importance import rank, rank_correlation, total_work
+from experiments.heads.effects import HEADS as ALL
+from experiments.heads.effects import measure_effects, rank_correlation, work
 from task_runs import TEXTS, text_config
 from tiny_run import command, forget_weights, refused
 from transformer import tasks
 from transformer.config import complete
+from transformer.inference import interventions
 from transformer.runs import workdir
 from transformer.runs.run import Run
 
@@ -24,11 +26,11 @@ HEAD = 8  # numbers of a head: 16 of two heads
 def ranked(tiny, tmp_path_factory):
     """What the mode prints of the shared run, its folder and numbers, the task and parameters."""
     folder = tiny.copy(tmp_path_factory.mktemp("heads") / "run")
-    ended = command("--mode=heads", f"--workdir={folder}")
+    ended = command("--mode=intervene", f"--workdir={folder}")
     assert ended.code == 0, ended.err
     config = workdir.load_config(folder)
     variables = Run(folder, config).load_trained().variables
-    numbers = json.loads((folder / "figures" / "heads" / "head_importance.json").read_text())
+    numbers = json.loads((folder / "figures" / "interventions" / "zero.json").read_text())
     return ended, folder, numbers, tasks.REGISTRY[config.task](config), variables["params"]
 
 
@@ -41,10 +43,9 @@ def scaled(params, kind, head, share):
     return params
 
 
-def scores_of(ranking, kind, head):
-    [found] = [own for own in ranking["heads"] if (own["kind"], own["head"]) == (kind, head)]
-    assert found["layer"] == 1
-    return found
+def scores_of(effects, kind, head):
+    side, short = ("decoder", "cross") if kind == "cross" else kind.split("_")
+    return effects["changes"][f"{side}.1.{short}.head.{head}.output"]
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +68,14 @@ HEADS = [("cross", 2), ("encoder_self", 1), ("decoder_self", 2)]
 def test_a_head_off_changes_bleu_by_what_its_rows_of_zeros_do(ranked):
     _, _, numbers, task, params = ranked
     pairs = task.decoded_pairs("test", final=False)
-    assert numbers["decoded"] == len(pairs)
 
     def bleu(kind, head, share):
         variables = {"params": scaled(params, kind, head, share)}
         best = task.predictor.translate(variables, [pair.source for pair in pairs], beam_size=1)
         return task.text_scores([found[0].text for found in best], pairs, False)["bleu"]
 
-    assert numbers["bleu"] == pytest.approx(bleu("cross", 1, 1.0))
-    changes = [bleu(*head, 0.0) - numbers["bleu"] for head in HEADS]
+    assert numbers["base"]["bleu"] == pytest.approx(bleu("cross", 1, 1.0))
+    changes = [bleu(*head, 0.0) - numbers["base"]["bleu"] for head in HEADS]
     assert [scores_of(numbers, *head)["bleu"] for head in HEADS] == pytest.approx(changes)
     assert max(np.abs(changes)) > 0  # control
 
@@ -95,13 +95,13 @@ def test_importance_is_the_slope_of_each_sentences_loss(ranked, losses):
 
 def test_what_is_printed_and_written_is_one_ranking(ranked):
     ended, folder, numbers, *_ = ranked
-    assert str(folder / "figures" / "heads" / "head_importance.png") in ended.out
-    worst = max(numbers["heads"], key=lambda head: head["loss"])
-    first = next(line for line in ended.out.splitlines() if "ttention" in line and "│" in line)
+    assert str(folder / "figures" / "interventions" / "zero.png") in ended.out
+    heads = numbers["changes"].values()
+    worst = max(heads, key=lambda head: head["loss"])
+    first = next(line for line in ended.out.splitlines() if "output │" in line)
     assert f"{worst['loss']:+.4f}" in first
-    changes = [head["loss"] for head in numbers["heads"]]
-    expected = rank_correlation([head["importance"] for head in numbers["heads"]], changes)
-    assert numbers["by_importance"] == pytest.approx(expected)
+    changes = [head["loss"] for head in heads]
+    expected = rank_correlation([head["importance"] for head in heads], changes)
     assert f"over 6 heads: {expected:.3f}" in ended.out
 
 
@@ -111,16 +111,18 @@ def test_models_that_do_not_translate_are_ranked_too(name, tmp_path):
     config = complete(text_config(name, tmp_path))
     task = tasks.REGISTRY[config.task](config)
     params, read = task.draw_params(jax.random.key(1)), []
-    ranking = rank(task, {"params": params}, read.append)
-    assert (len(ranking.heads), ranking.bleu, ranking.decoded) == (2, None, 0)
-    assert sum(read) == total_work(task)
-    [kind] = {head.kind for head in ranking.heads}
+    names = interventions.select([ALL], task.predictor.model)
+    effects = measure_effects(task, {"params": params}, names, "zero", read.append)
+    assert (len(names), "bleu" in effects.base) == (2, False)
+    assert sum(read) == work(task, 2)
+    kind = "encoder_self" if names[0].startswith("encoder") else "decoder_self"
     whole, without = (
         task.evaluate(own, "test", final=False) for own in (params, scaled(params, kind, 2, 0.0))
     )
-    assert ranking.loss == pytest.approx(whole["nll"], rel=1e-5)
-    assert ranking.heads[1].loss == pytest.approx(without["nll"] - whole["nll"], abs=1e-5)
-    assert abs(ranking.heads[1].loss - ranking.heads[0].loss) > 1e-4  # control
+    assert effects.base["loss"] == pytest.approx(whole["nll"], rel=1e-5)
+    first, second = effects.column("loss")
+    assert second == pytest.approx(without["nll"] - whole["nll"], abs=1e-5)
+    assert abs(second - first) > 1e-4  # control
 
 
 def test_rank_correlations_by_hand():
@@ -131,11 +133,11 @@ def test_rank_correlations_by_hand():
 
 
 def test_a_model_without_heads_or_checkpoint_is_refused(tiny, tmp_path):
-    mode = "--mode=heads", f"--workdir={tiny.workdir}"
+    mode = "--mode=intervene", f"--workdir={tiny.workdir}"
     refused(
         *mode, "--config.model.architecture=recurrent", says="recurrent has no heads: this mode"
     )
     folder = tiny.copy(tmp_path / "run")
     shutil.rmtree(folder / "checkpoints")
     forget_weights(folder)
-    refused("--mode=heads", f"--workdir={folder}", says="has no checkpoint")
+    refused("--mode=intervene", f"--workdir={folder}", says="has no checkpoint")
