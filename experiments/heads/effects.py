@@ -111,6 +111,21 @@ class Effects(NamedTuple):
 
 def intervene(run: Run, options: Options) -> list[Path]:
     """Prints, draws and writes the effects of a change at each place; returns the files."""
+    trained, task = open_task(run, options)
+    change, patterns = options.change or "zero", (options.places or HEADS).split(",")
+    names = interventions.select(patterns, task.predictor.model)
+    with line_progress(work(task, len(names)), hidden=False, what="text") as advance:
+        effects = measure_effects(task, trained.variables, names, change, advance)
+    print_effects(effects, options.input or f"{effects.split} set")
+    stem, place = re.sub(r"\W+", "_", change), run.folder / "figures" / "interventions"
+    picture, numbers = (place / f"{stem}.{end}" for end in ("png", "json"))
+    plotting.save_figure(build_figure(effects), picture)
+    write_json(numbers, effects._asdict())
+    return [picture, numbers]
+
+
+def open_task(run: Run, options: Options) -> tuple[TrainedRun[Any], Any]:
+    """Returns the trained run, and its task on the run's text or the text of `--input`."""
     config, folder = run.config, run.folder
     if not has_heads(config.model):
         raise UserError(
@@ -121,17 +136,7 @@ def intervene(run: Run, options: Options) -> list[Path]:
     text = read_given(options.input, run, options).text if options.input else None
     task: Any = tasks.REGISTRY[config.task].from_folder(folder, config, text)
     check_fingerprint(trained.progress, task.fingerprint(), folder / "checkpoints")
-    change, patterns = options.change or "zero", (options.places or HEADS).split(",")
-    names = interventions.select(patterns, task.predictor.model)
-    with line_progress(work(task, len(names)), hidden=False, what="text") as advance:
-        effects = measure_effects(task, trained.variables, names, change, advance)
-    print_effects(effects, options.input or f"{effects.split} set")
-    stem = re.sub(r"\W+", "_", change)
-    place = folder / "figures" / "interventions"
-    picture, numbers = (place / f"{stem}.{end}" for end in ("png", "json"))
-    plotting.save_figure(build_figure(effects), picture)
-    write_json(numbers, effects._asdict())
-    return [picture, numbers]
+    return trained, task
 
 
 def print_effects(effects: Effects, text: str) -> None:

@@ -48,7 +48,7 @@ class Options:
     )
     seeds: int | None = _flag(TRAIN, "train a config with this many seeds, from config.seed on")
     input: str | None = _flag(
-        f"evaluate {LINE_MODES} intervene embeddings",
+        f"evaluate {LINE_MODES} intervene prune embeddings",
         "input file, one text per line; default: standard input (import: a folder; align: the test "
         "set; embeddings: contexts of --token; evaluate, intervene: any format of "
         "training text, or sacrebleu:wmt14/full,en-de; evaluate: or behaviour)",
@@ -61,9 +61,9 @@ class Options:
         EVALUATE, "name of the results of --input; default: the name of the file"
     )
     output: str | None = _flag(
-        f"plan benchmark compare {LINE_MODES} export",
+        f"plan benchmark compare {LINE_MODES} export prune",
         "output file; default: standard output (plan, benchmark: also write JSON; compare: a "
-        "folder, default runs/comparison; export, import: a new folder)",
+        "folder, default runs/comparison; export, import, prune: a new folder)",
     )
     format: str | None = _flag(
         "export",
@@ -84,7 +84,7 @@ class Options:
         "compare", "name of the test set in evaluations/ of each run; default: its own"
     )
     source_tag: str | None = _flag(
-        "evaluate attention align translate score intervene beam",
+        "evaluate attention align translate score intervene prune beam",
         "tag before every source, such as <2de>, for a model of several corpora",
     )
     prefix_column: bool = _flag(
@@ -119,6 +119,10 @@ class Options:
         "intervene",
         "what is done at each place: zero (the default), alone, mean, patch:TEXT, uniform, "
         "identity, previous, or a factor",
+    )
+    heads: int | None = _flag("prune", "heads of each attention that remain")
+    ranking: str | None = _flag(
+        "prune", "by which heads remain: loss (their ablation; the default), importance or random"
     )
     token: str | None = _flag(
         "embeddings", "print the nearest neighbours of this token or word, without pictures"
@@ -248,6 +252,7 @@ TABLE = (
         function="import_model",
     ),
     Mode("intervene", "heads.effects", "score a model without each head, or with other changes"),
+    Mode("prune", "heads.prune", "write a run with fewer heads, the most important ones"),
     Mode("positions", "positions.plots", "draw positional encodings"),
     Mode("report", "results.report_page", "write the report of a run again"),
 )
