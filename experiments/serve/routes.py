@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from transformer.data.pictures.patches import SeenPicture, read_picture
 from transformer.errors import UserError
 from transformer.inference.base import static_length, static_lengths
+from transformer.inference.interventions import select
 from transformer.inference.pictures import Captioner, PictureClassifier
 from transformer.model.build import has_cross_attention, has_heads
 from transformer.operations import Operation, Plan, Program, Request
@@ -229,6 +230,20 @@ class Explain(Ask):
         return RequestPlan([None], [lambda: live_example(explain())], lambda results: results[0])
 
 
+class Intervene(Ask):
+    """A route for the best result for a text while the model is changed; see `interventions`."""
+
+    def plan(self, fields: Fields) -> RequestPlan:
+        """Plans a request; the only item is a function that computes the answer."""
+        request = Request([fields["text"]], 1, fields.get("source_tag"), 0, "text")
+
+        def answer() -> Any:
+            with self.run.intervene(fields["changes"], fields["text"]):
+                return self.run.operation(self.name).answer(request)[0]
+
+        return RequestPlan([None], [answer], lambda results: {"intervene": _plain(results[0])})
+
+
 class Served:
     """A run with its routes; the first route generates text or classifies."""
 
@@ -245,6 +260,10 @@ class Served:
         self.routes |= {name: Ask(run, name) for name in ASKED if name in methods}
         if has_heads(run.config.model) or has_cross_attention(run.config.model):
             self.routes["attention"] = Explain(run, operations[0].max_length)
+        self._heads = []
+        if has_heads(run.config.model) and self._inputs == ["text"]:
+            self.routes["intervene"] = Intervene(run, self._first.name)
+            self._heads = select(["*.head.*.output"], predictor.model)
 
     def describe(self) -> dict[str, Any]:
         """Returns the run's description for `GET /api/runs`."""
@@ -252,6 +271,7 @@ class Served:
         return describe(self.name, run.folder, run.config, run.trained.steps) | {
             "inputs": self._inputs,
             "operations": [name for name in self.routes if name != CONFIDENCE],
+            "heads": self._heads,
             "max_best": self._first.max_best,
             "max_length": self._first.operation.max_length,
         }

@@ -85,6 +85,13 @@ class BeamRequest(Inspected):
     prefix: Text | None = Field(None, description="how the translation begins")
 
 
+class InterveneRequest(Tagged):
+    text: Text
+    changes: dict[str, Any] = Field(
+        description="place -> what is done there, such as {'encoder.1.self.head.2.output': 0}"
+    )
+
+
 class CaptionRequest(BestRequest):
     pictures: Pictures
     prefixes: Texts | None = Field(None, description="how the caption of each picture begins")
@@ -116,6 +123,7 @@ API: dict[str, tuple[str, type[Request]]] = {
     "next_tokens": ("Probabilities of each token of texts: next_tokens", NextTokensRequest),
     "alternatives": ("Other tokens, and what would follow: alternatives", AlternativesRequest),
     "beam": ("The steps of the search for a translation: steps, beam_size", BeamRequest),
+    "intervene": ("The best answer of a changed model: intervene", InterveneRequest),
     "generate": ("Continues texts: continuations", WriteRequest),
     "classify": ("Classifies texts or pictures: classes, unread", ClassifyRequest),
 }

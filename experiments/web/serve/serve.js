@@ -381,7 +381,28 @@
     explorer.open(found);
   }
 
-  const SHOW = { words: showWords, beam: showBeam, heads: showHeads };
+  const off = new Set(); // names of the heads that are switched off
+
+  async function showOff(one, text, signal) {
+    const heads = one.run.heads;
+    for (const name of off) if (!heads.includes(name)) off.delete(name);
+    const toggle = (name) => {
+      if (!off.delete(name)) off.add(name);
+      look();
+    };
+    drawSwitches(byId("switches"), heads, off, toggle);
+    byId("off").hidden = false;
+    // All heads are named, so that one compiled program does for any of them.
+    const changes = { "*.head.*.output": 1, ...Object.fromEntries([...off].map((name) => [name, 0])) };
+    const asked = { ...fields(one.run), text: given(one, text).text, changes };
+    const [best] = (await post("intervene", asked, signal)).intervene;
+    if (signal.aborted) return;
+    const names = off.size === 1 ? `without ${[...off]}` : `without ${off.size} heads`;
+    const told = markChanges(best.text ?? best.label, one.texts[0] ?? "");
+    byId("without").replaceChildren(off.size ? `${names}: ` : "with all heads: ", ...told);
+  }
+
+  const SHOW = { words: showWords, beam: showBeam, heads: showHeads, off: showOff };
   let explain = () => {};
 
   // -- the address and the browser's history

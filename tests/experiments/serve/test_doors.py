@@ -130,7 +130,7 @@ REFUSALS = {  # the task, the operation, texts and options; what shell, Python a
         *("classification", "generate", ["the plot"], {}),
         "--mode=generate is not for config.task=classification",
         "generate is for config.task=language_model: ",
-        "classification has classify, attention, not generate",
+        "classification has classify, attention, intervene, not generate",
     ),
 }
 

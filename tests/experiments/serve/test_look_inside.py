@@ -97,12 +97,32 @@ def test_the_tree_is_the_search_and_says_why_a_text_lost(chromium, site, loaded)
         wait_for(page, BECAUSE, "fell out")
 
 
+def test_heads_that_are_switched_off_change_the_translation(chromium, site, loaded):
+    run = loaded["translation"]
+    names = [f"encoder.1.self.head.{head}.output" for head in (1, 2)]
+    with opened(chromium, site, viewport=PHONE) as page:
+        type_text(page)
+        page.get_by_role("tab", name="Switch off").click()
+        page.wait_for_selector("#without:has-text('with all heads')")
+        for count, name in enumerate(names, 1):
+            page.get_by_role("button", name=name.replace(".head.", ", head ")[:-7]).click()
+            page.wait_for_selector(f"#without:has-text('without {name if count == 1 else 2}')")
+            with run.intervene(dict.fromkeys(names[:count], "zero")):
+                [changed] = run.translate([TEXT])
+            assert page.inner_text("#without").endswith(changed)
+        assert changed != run.translate([TEXT])[0]  # control
+        assert overflow(page) <= 0
+
+
 def test_each_run_has_the_tabs_of_what_it_can_do(chromium, site, loaded):
     with opened(chromium, site) as page:
         type_text(page, "one red")
         best(page, "classification").click()
         page.wait_for_selector("#chart canvas")
-        assert [each.inner_text() for each in page.get_by_role("tab").all()] == ["Heads"]
+        assert [each.inner_text() for each in page.get_by_role("tab").all()] == [
+            "Heads",
+            "Switch off",
+        ]
         best(page, "language_model").click()
         page.get_by_role("tab", name="Next words").click()
         page.locator("#pieces button").nth(2).click()
@@ -120,7 +140,7 @@ def test_every_tab_is_accessible(scheme, chromium, site):
     with opened(chromium, site) as page:
         page.emulate_media(color_scheme=scheme)
         type_text(page)
-        for tab in ("words", "beam", "heads"):
+        for tab in ("words", "beam", "heads", "off"):
             page.click(f"#tab-{tab}")
             if tab == "words":
                 page.click("#pieces button")
