@@ -23,7 +23,7 @@ Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -311,14 +311,10 @@ def _gradients(
 # -- the figure
 
 
-def build_figure(effects: Effects) -> Figure:
-    """Returns a figure of heat maps, with a row per kind of place and a column per measure.
-
-    The maps of a measure share one colour scale: red places help the model, and blue ones harm it.
-    The colour scale is a square root, because a few heads matter much more than the other heads.
-    """
+def _group(names: Iterable[str]) -> dict[str, dict[tuple[str, str], str]]:
+    """Returns places by kind, and by layer and head or kind of sub-layer."""
     groups: dict[str, dict[tuple[str, str], str]] = {}
-    for name in effects.changes:
+    for name in names:
         side, *rest = name.split(".")
         if "head" in rest:
             layer, short, _, head, what = rest
@@ -326,6 +322,16 @@ def build_figure(effects: Effects) -> Figure:
         else:
             layer, what = rest if len(rest) == 2 else ("0", *rest)
             groups.setdefault(side, {})[layer, what.replace("_", "\n")] = name
+    return groups
+
+
+def build_figure(effects: Effects) -> Figure:
+    """Returns a figure of heat maps, with a row per kind of place and a column per measure.
+
+    The maps of a measure share one colour scale: red places help the model, and blue ones harm it.
+    The colour scale is a square root, because a few heads matter much more than the other heads.
+    """
+    groups = _group(effects.changes)
     axes_of = [
         [list(dict.fromkeys(x)) for x in zip(*cells, strict=True)] for cells in groups.values()
     ]

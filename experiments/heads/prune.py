@@ -2,24 +2,42 @@
 
 The heads that remain are those whose ablation increases the loss most (`loss`), those with the
 largest gradients (`importance`), or random ones (`random`, the control).
+
+Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?", section 4.
 """
 
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from transformer.bridges.formats import BUNDLE, CHOICE
+from transformer.config import assign
+from transformer.data.held_out import HELD_OUT_FOLDER
 from transformer.errors import UserError
-from transformer.inference import interventions
-from transformer.model.config import check_choice, check_range
-from transformer.runs.pruned import check
-from transformer.runs.pruned import prune as prune_run
-from transformer.runs.run import Run
+from transformer.files import partial_folder
+from transformer.inference.interventions import places, select
+from transformer.model.classifier import Classifier
+from transformer.model.config import ModelConfig, check_choice, check_range
+from transformer.model.positions.registry import acts_in, split_names, used_encodings
+from transformer.runs.run import Run, RunProgress, TrainedRun
+from transformer.runs.weights import Weights
 from transformer.training.progress import line_progress
 from ..process.modes import Options
 from .effects import HEADS, measure_effects, open_task, work
 
 RANKINGS = ("loss", "importance", "random")
+# Parameter of an attention module -> the axis of its heads, from the end; and whether the axis
+# has an entry for each head, or for each dimension of each head.
+AXES = {
+    **{(name, "kernel"): (-1, False) for name in ("query", "key", "value")},
+    **{(name, "bias"): (-1, False) for name in ("query", "key", "value")},
+    ("output", "kernel"): (-2, False),
+}
 
 
 def prune(run: Run, options: Options) -> list[Path]:
@@ -31,7 +49,7 @@ def prune(run: Run, options: Options) -> list[Path]:
     model: Any = trained.predictor.model
     check_range("--heads", options.heads, 1, model.config.num_heads)
     check(model.config)
-    named, names = interventions.places(model), interventions.select([HEADS], model)
+    named, names = places(model), select([HEADS], model)
     if ranking == "random":
         values = np.random.default_rng(run.config.seed).random(len(names)).tolist()
     else:
@@ -43,4 +61,97 @@ def prune(run: Run, options: Options) -> list[Path]:
         by_attention.setdefault(named[name][:2], []).append((value, name))
     ordered = [sorted(heads, reverse=True)[options.heads :] for heads in by_attention.values()]
     removed = [name for heads in ordered for _, name in heads]
-    return [prune_run(run, trained, removed, Path(options.output))]
+    return [write_pruned(run, trained, removed, Path(options.output))]
+
+
+def write_pruned(run: Run, trained: TrainedRun[Any], removed: Iterable[str], output: Path) -> Path:
+    """Writes a run without some heads to a new folder, and returns the folder.
+
+    Args:
+      removed: names of the outputs of heads (see `inference.interventions`), the same number in
+        each attention.
+    """
+    if os.path.lexists(output):
+        raise UserError(f"{output} is there already: name a new folder")
+    model = trained.predictor.model
+    named, gone = places(model), {*removed}
+    remaining: dict[tuple[str, str, int], list[int]] = {}
+    for name, (key, layer, head) in named.items():
+        if head is not None and name.endswith(".output"):
+            heads = remaining.setdefault((*key[:2], layer), [])
+            heads += [] if name in gone else [head]
+    counts = {len(heads) for heads in remaining.values()}
+    if len(counts) > 1 or 0 in counts:
+        raise UserError("each attention must have the same number of heads, and at least one")
+    check(model.config)
+    config = run.config.copy_and_resolve_references()
+    assign(config, "model.num_heads", counts.pop())
+    assign(config, "model.head_size", model.config.head_width)
+    params = trained.variables["params"]
+    if isinstance(model, Classifier):
+        params = {**params, "encoder": without_heads(params["encoder"], remaining, model.config)}
+    else:
+        params = without_heads(params, remaining, model.config)
+    with partial_folder(output) as place:
+        Run(place, config).claim()
+        for pattern in {*BUNDLE} - {"config.json", "variants.json", "results.json", CHOICE}:
+            for path in run.folder.glob(pattern):
+                shutil.copy(path, place)
+        if (run.folder / HELD_OUT_FOLDER).is_dir():
+            shutil.copytree(run.folder / HELD_OUT_FOLDER, place / HELD_OUT_FOLDER)
+        progress = dataclasses.asdict(RunProgress(trained.predictor.fingerprint()))
+        Weights(place, config).store(params, progress)
+        place.rename(output)
+    return output
+
+
+def check(config: ModelConfig) -> None:
+    """Raises UserError if heads of the model share parameters, or depend on their number."""
+    names = [name for each in used_encodings(config).values() for name in split_names(each)]
+    shared = {
+        "model.talking_heads=True": config.talking_heads,
+        f"model.num_kv_heads={config.num_kv_heads}": config.key_value_heads != config.num_heads,
+        **{f"the encoding '{name}'": acts_in(name, ["bias"]) for name in names},
+    }
+    if reasons := [reason for reason, is_there in shared.items() if is_there]:
+        raise UserError(f"heads cannot be removed from a model with {reasons[0]}")
+
+
+def without_heads(
+    params: Mapping[str, Any],
+    remaining: Mapping[tuple[str, str, int], Sequence[int]],
+    config: ModelConfig,
+) -> dict[str, Any]:
+    """Returns the parameters of a Transformer with the remaining heads of each attention alone.
+
+    Args:
+      remaining: (stack, module, layer) -> heads; layers and heads are counted from zero.
+    """
+    pruned = {**params}
+    for (stack, module, layer), heads in remaining.items():
+        name = stack if config.scan_layers else f"{stack}_{layer}"
+        of_layers = [h for (*names, _), h in remaining.items() if names == [stack, module]]
+        by_layer = of_layers if config.scan_layers and not config.share_layers else heads
+        layers = {**params[name], **pruned[name]}
+        pruned[name] = {**layers, module: _slice(params[name][module], by_layer, config)}
+    return pruned
+
+
+def _slice(params: Mapping[str, Any], heads: Any, config: ModelConfig) -> dict[str, Any]:
+    """Returns the parameters of an attention module with these heads alone.
+
+    Args:
+      heads: the indices of heads [h], or for stacked layers [layers, h].
+    """
+    index = np.asarray(heads)
+    dimensions = index[..., None] * config.head_width + np.arange(config.head_width)
+    dimensions, pruned = dimensions.reshape(*index.shape[:-1], -1), {**params}
+    for (name, part), (axis, is_per_head) in AXES.items():
+        if part not in params.get(name, {}):
+            continue
+        array, at = np.asarray(params[name][part]), index if is_per_head else dimensions
+        others = [1] * (array.ndim - index.ndim + 1)  # of one layer
+        others[axis] = -1
+        at = at.reshape(*index.shape[:-1], *others)
+        pruned[name] = {**pruned[name], part: np.take_along_axis(array, at, axis)}
+    return pruned

@@ -1,5 +1,5 @@
 "use strict";
-// The answer of a model of which single heads are switched off.
+// The answer of a model with ablated heads.
 
 /**
  * Draws a switch for each head into an element, a row per attention of a layer.

@@ -381,7 +381,7 @@
     explorer.open(found);
   }
 
-  const off = new Set(); // names of the heads that are switched off
+  const off = new Set(); // names of ablated heads
 
   async function showOff(one, text, signal) {
     const heads = one.run.heads;

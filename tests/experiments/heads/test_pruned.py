@@ -6,11 +6,11 @@ import pytest
 
 import reference
 import transformer
+from experiments.heads.prune import check, without_heads, write_pruned
 from source_settings import refused
 from tiny_models import tiny_inputs, tiny_model
 from transformer.inference.interventions import select
 from transformer.model.interventions import Change, variables
-from transformer.runs.pruned import check, prune, without_heads
 
 TEXT, GERMAN = (
     "The old teacher gives the child a small dog.",
@@ -49,7 +49,7 @@ def test_a_model_without_heads_computes_what_zeros_compute(fields):
 def test_a_pruned_run_is_a_run(tmp_path):
     run = transformer.load("quickstart")
     removed = [x for x in select(["*.head.*.output"], run.trained.predictor.model) if "head.2" in x]
-    small = transformer.load(prune(run, run.trained, removed, tmp_path / "small"))
+    small = transformer.load(write_pruned(run, run.trained, removed, tmp_path / "small"))
     assert small.config.model.num_heads == 3
     with run.intervene(dict.fromkeys(removed, "zero")):
         masked = [token.log_prob for token in run.next_tokens([TEXT], [GERMAN])[0]]
@@ -58,9 +58,9 @@ def test_a_pruned_run_is_a_run(tmp_path):
     np.testing.assert_allclose(ours, masked, rtol=1e-5, atol=1e-5)
     assert small.translate([TEXT]) == text
     with refused("each attention must have the same number of heads"):
-        prune(run, run.trained, removed[1:], tmp_path / "other")
+        write_pruned(run, run.trained, removed[1:], tmp_path / "other")
     with refused("is there already: name a new folder"):
-        prune(run, run.trained, removed, tmp_path / "small")
+        write_pruned(run, run.trained, removed, tmp_path / "small")
 
 
 @pytest.mark.parametrize("fields", [{"positions": "alibi"}, {"talking_heads": True}])
