@@ -75,7 +75,7 @@ def write_pruned(run: Run, trained: TrainedRun[Any], removed: Iterable[str], out
         raise UserError(f"{output} is there already: name a new folder")
     model = trained.predictor.model
     named, gone = places(model), {*removed}
-    remaining: dict[tuple[str, str, int], list[int]] = {}
+    remaining: dict[Any, list[int]] = {}
     for name, (key, layer, head) in named.items():
         if head is not None and name.endswith(".output"):
             heads = remaining.setdefault((*key[:2], layer), [])

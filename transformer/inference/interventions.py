@@ -183,9 +183,10 @@ def capture(
         sown = sown["encoder"] if isinstance(predictor.model, Classifier) else sown
         by_place = []
         for key, layer, head in named:
-            x = interventions.sown(sown, *key)[layer] if len(key) > 1 else sown[key[0]][0]
+            path: Any = key
+            x = interventions.sown(sown, *path)[layer] if len(path) > 1 else sown[path[0]][0]
             if head is not None:
-                x = x[:, head] if key[-1] == "weights" else x[:, :, head]
+                x = x[:, head] if path[-1] == "weights" else x[:, :, head]
             by_place.append(x)
         return by_place
 
