@@ -40,6 +40,7 @@ KIND_NAMES = {kind: names._asdict() for kind, names in KINDS.items()}
 # Maximum number of base64 characters, so that the page with scripts and tokens is under 2 MB.
 MAX_CHARACTERS = 1_800_000
 MAX_TOKEN_LENGTH, MAX_TITLE_LENGTH = 60, 300  # characters
+ROUNDING = 1e-5  # of the sum of a row's weights
 UNREAD = "too long for the model, which does not read the last {}"
 OMITTED = (
     "too long for a page under 2 MB: the explorer leaves out the last {} that the model reads, and "
@@ -100,7 +101,9 @@ def show_attention(seen: Attention, run: Path) -> list[Path]:
 
 
 def hide_end_of_sentence(seen: Attention) -> Attention:
-    """Returns attention without the source's `</s>`, with each row renormalised to sum to one.
+    """Returns attention without the source's `</s>`; each row is divided by 1 minus its weight.
+
+    A row then sums to one or, with an attention sink, to less.
 
     Trained heads attend to `</s>` when no other token is relevant, so its column would dominate the
     maps. `</s>` is removed from the keys of `cross` and `encoder_self`, and from the queries of
@@ -108,10 +111,11 @@ def hide_end_of_sentence(seen: Attention) -> Attention:
     """
     weights = dict(seen.weights)
     for kind in weights.keys() & {"encoder_self", "cross"}:
-        rest = weights[kind][..., :-1]
-        if kind == "encoder_self":
-            rest = rest[:, :, :-1]
-        total = rest.sum(axis=-1, keepdims=True, dtype=np.float64)
+        rows = weights[kind][:, :, :-1] if kind == "encoder_self" else weights[kind]
+        rest = rows[..., :-1]
+        sink = 1 - rows.sum(axis=-1, keepdims=True, dtype=np.float64)
+        # Without a sink, a rounding error could be as large as the rest.
+        total = rest.sum(axis=-1, keepdims=True, dtype=np.float64) + sink * (sink > ROUNDING)
         weights[kind] = (rest / np.where(total > 0, total, 1)).astype(rest.dtype)
     return seen._replace(weights=weights, source_tokens=seen.source_tokens[:-1])
 

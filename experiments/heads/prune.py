@@ -37,6 +37,8 @@ AXES = {
     **{(name, "kernel"): (-1, False) for name in ("query", "key", "value")},
     **{(name, "bias"): (-1, False) for name in ("query", "key", "value")},
     ("output", "kernel"): (-2, False),
+    ("head_gate", "kernel"): (-1, True),
+    ("head_gate", "bias"): (-1, True),
 }
 
 
@@ -146,6 +148,8 @@ def _slice(params: Mapping[str, Any], heads: Any, config: ModelConfig) -> dict[s
     index = np.asarray(heads)
     dimensions = index[..., None] * config.head_width + np.arange(config.head_width)
     dimensions, pruned = dimensions.reshape(*index.shape[:-1], -1), {**params}
+    if "sink" in params:
+        pruned["sink"] = np.take_along_axis(np.asarray(params["sink"]), index, -1)
     for (name, part), (axis, is_per_head) in AXES.items():
         if part not in params.get(name, {}):
             continue

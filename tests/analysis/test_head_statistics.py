@@ -61,5 +61,11 @@ def test_all_statistics_are_those_of_a_loop_over_rows_without_padding(causal):
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_allclose(found[name].mean(), values, rtol=2e-6, err_msg=name)
+    # What a sink takes of a row counts for the end of the sentence only.
+    others = weights * np.random.default_rng(1).uniform(0.2, 0.9, (*weights.shape[:3], 1))
+    of_sinks = statistics(*map(jnp.asarray, (others, mask, ends)), within=causal)
+    expected["end_fraction"] = by_loops(others, mask, ends)["end_fraction"]
+    for name, values in expected.items():
+        np.testing.assert_allclose(of_sinks[name].mean(), values, rtol=2e-6, err_msg=name)
     as_if_padding_counted = by_loops(weights, np.ones_like(mask), ends)
     assert not np.allclose(found["entropy"].mean(), as_if_padding_counted["entropy"], rtol=0.1)

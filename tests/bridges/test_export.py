@@ -136,7 +136,7 @@ def test_a_marian_folder_has_the_tokens_and_the_tables_of_the_run(tiny, tmp_path
 
 def test_the_documentation_lists_what_the_formats_compute():
     # Of ctranslate2, marian, onnx and html.
-    formats = ctranslate2.EXPRESSIBLE, marian.EXPRESSIBLE, layers.EXPRESSIBLE, layers.EXPRESSIBLE
+    formats = ctranslate2.EXPRESSIBLE, marian.EXPRESSIBLE, onnx.EXPRESSIBLE, layers.EXPRESSIBLE
 
     def values(expressible, key):
         return ", ".join(f"`{value}`" for value in expressible.get(key, ())) or "any"

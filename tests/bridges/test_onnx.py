@@ -8,8 +8,8 @@ from apart import LENGTHS, STEPS, batch_of, card_prints, our_logits, refusal, ru
 
 import transformer
 from tiny_models import tiny_config, tiny_model
-from transformer.bridges.layers import EXPRESSIBLE, check_expressible
-from transformer.bridges.onnx import POSITIONS, make_graphs
+from transformer.bridges.layers import check_expressible
+from transformer.bridges.onnx import EXPRESSIBLE, POSITIONS, make_graphs
 from transformer.data.tokenizer import BOS_ID
 from variants import VARIANTS
 

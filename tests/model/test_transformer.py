@@ -135,9 +135,13 @@ def one_layer(**changes):
     return tiny_model(num_encoder_layers=1, num_decoder_layers=1, **changes)
 
 
-@pytest.mark.parametrize("norm_position", full_but(["post"], NORM_POSITIONS))
-def test_future_padding_and_other_sentences_have_gradients_of_exactly_zero(norm_position):
-    model, variables = tiny_model(norm_position=norm_position)
+SINKS = {"attention_sink": "learned", "head_gate": True}
+MASKED = [{"norm_position": name} for name in NORM_POSITIONS] + [SINKS]
+
+
+@pytest.mark.parametrize("changes", full_but([MASKED[0], SINKS], MASKED), ids=name_of)
+def test_future_padding_and_other_sentences_have_gradients_of_exactly_zero(changes):
+    model, variables = tiny_model(**changes)
     assert leaks(model, variables, holey_inputs()) == set()
 
 
@@ -156,9 +160,10 @@ def test_the_gradient_check_sees_a_model_without_the_padding_mask(monkeypatch):
 # --- compute types
 
 
-def test_bfloat16_keeps_parameters_and_logits_in_float32():
-    model, variables = tiny_model(dtype="bfloat16")
-    exact, _ = tiny_model()
+@pytest.mark.parametrize("changes", [{}, SINKS], ids=["plain", "sinks"])
+def test_bfloat16_keeps_parameters_and_logits_in_float32(changes):
+    model, variables = tiny_model(dtype="bfloat16", **changes)
+    exact, _ = tiny_model(**changes)
     inputs = tiny_inputs()
     tree = jax.eval_shape(model.init, jax.random.key(0), *inputs)
     assert {x.dtype for x in jax.tree.leaves(tree)} == {jnp.dtype("float32")}

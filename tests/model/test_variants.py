@@ -57,6 +57,21 @@ def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(field
     np.testing.assert_allclose(logits, full_pass(model, variables, histories), rtol=1e-5, atol=1e-5)
 
 
+def test_sinks_start_at_one_and_gates_half_open_and_vmapped_runs_have_their_own():
+    config, inputs = tiny_config(attention_sink="learned", head_gate=True), tiny_inputs()
+    start = Transformer(config).init(jax.random.key(0), *inputs)["params"]
+    attention = start["decoder_layers_1"].pop("cross_attention")
+    assert not attention["sink"].any()
+    assert not attention["head_gate"]["kernel"].any()
+    each = [tiny_model(seed, attention_sink="learned", head_gate=True) for seed in (0, 1)]
+    runs = jax.tree.map(lambda *arrays: jnp.stack(arrays), *(variables for _, variables in each))
+    together = jax.jit(jax.vmap(lambda run: each[0][0].apply(run, *inputs)))(runs)
+    for logits, (model, variables) in zip(together, each, strict=True):
+        alone = jax.jit(model.apply)(variables, *inputs)
+        np.testing.assert_allclose(logits, alone, rtol=1e-5, atol=1e-5)
+    assert np.abs(together[0] - together[1]).max() > 1.0  # control
+
+
 # --- what the variants do to one another's parameters
 
 

@@ -47,6 +47,8 @@ TINY = {
     "talking_heads": False,
     "scale_scores": True,
     "query_key_norm": "none",
+    "attention_sink": "none",
+    "head_gate": False,
     "norm": "layer",
     "share_layers": False,
     "scan_layers": False,

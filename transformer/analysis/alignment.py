@@ -74,8 +74,8 @@ def word_weights(
     """Returns the attention weights from target words to source words.
 
     Weights are summed over the tokens of a source word, and averaged over the tokens of a target
-    word. The sum of a row is 1 minus the attention to `</s>`. The weights of a word without tokens
-    are zero.
+    word. The sum of a row is 1 minus the attention to `</s>` and to a sink. The weights of a word
+    without tokens are zero.
 
     Args:
       weights: cross-attention weights; rows are the target tokens and `</s>` in output order,

@@ -53,7 +53,8 @@ class Attention(NamedTuple):
     display an interactive view of all heads.
 
     Attributes:
-      weights: attention weights of each layer and head, keyed by kind; each query's row sums to 1.
+      weights: attention weights of each layer and head, keyed by kind; each query's row sums to 1,
+        or to less with attention sinks.
       value_norms: norms of transformed values, keyed by kind; see `attention_variants.value_norms`.
         The mapping is empty if the model has no multi-head attention.
       source_tokens: the tokens that the encoder reads; translation adds end-of-sentence.

@@ -211,17 +211,22 @@ def head_statistics(
 ) -> dict[str, RowSums]:
     """Returns the per-head statistics that apply to a kind of attention, keyed by name.
 
+    With attention sinks, a row sums to less than 1. It is then divided by its sum for all
+    statistics but `end_fraction`, which is a fraction of all weight, that of the sink included.
+
     Args:
       ends: see `end_fraction`; None if no key is end-of-sentence.
       within: whether queries and keys are in the same sequence, so that distances are defined.
     """
+    total = jnp.maximum(weights.sum(axis=-1, keepdims=True), jnp.finfo(jnp.float32).tiny)
+    of_tokens = weights / total
     statistics = {
-        "entropy": entropy(weights, mask),
-        "relative_entropy": relative_entropy(weights, mask),
-        "diagonality": diagonality(weights, mask),
+        "entropy": entropy(of_tokens, mask),
+        "relative_entropy": relative_entropy(of_tokens, mask),
+        "diagonality": diagonality(of_tokens, mask),
     }
     if within:
-        statistics["distance"] = distance(weights, mask)
+        statistics["distance"] = distance(of_tokens, mask)
     if ends is not None:
         statistics["end_fraction"] = end_fraction(weights, mask, ends)
     return statistics

@@ -20,6 +20,8 @@ EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     "patch_size": (0,),
     "talking_heads": (False,),
     "query_key_norm": ("none",),
+    "attention_sink": ("none",),
+    "head_gate": (False,),
     "cross_positions": ("none",),
     "activation": (*GATED.values(), *GATED),
 }

@@ -20,12 +20,13 @@ from transformer.bridges import layers, reader
 from transformer.bridges.layers import GATED, HALVES, layer_arrays, position_table
 from transformer.data.tokenizer import NEVER_WRITTEN, PAD_ID
 from transformer.inference.translator import Translator
-from transformer.model.config import ModelConfig
+from transformer.model.config import ATTENTION_SINKS, ModelConfig
 from transformer.model.positions.additive import sinusoid_angles
 from transformer.model.positions.registry import split_names
 
 OPSET, IR_VERSION = 20, 9  # ONNX 1.15 (2023), the first with Gelu
 POSITIONS = ("sinusoidal", "split", "learned", "rotary", "none")
+EXPRESSIBLE = layers.EXPRESSIBLE | {"attention_sink": ATTENTION_SINKS, "head_gate": (False, True)}
 USAGE = reader.usage_of("onnx")
 
 
@@ -48,7 +49,7 @@ def make_graphs(config: ModelConfig, params: Any) -> dict[str, Any]:
       UserError: the package `onnx` is missing, or the model is not supported.
     """
     package = reader.needed_package("onnx")
-    layers.check_expressible("the format onnx", config, layers.EXPRESSIBLE, POSITIONS)
+    layers.check_expressible("the format onnx", config, EXPRESSIBLE, POSITIONS)
     depth, heads, width = config.num_decoder_layers, config.num_heads, config.head_width
     shapes = {name: [depth, 2, "B", heads, name, width] for name in ("memory", "past", "present")}
     shapes |= {"source": ["B", "M"], "tokens": ["B", "L"]}
@@ -227,9 +228,16 @@ class _Graph:
         queries = self("Mul", queries, self.config.head_width**-0.5)
         scores = self("MatMul", queries, self("Transpose", keys, perm=[0, 1, 3, 2]))
         scores = self("Where", mask, scores, np.finfo(np.float32).min)
-        heads = self("MatMul", self("Softmax", scores), values)
-        heads = self("Reshape", self("Transpose", heads, perm=[0, 2, 1, 3]), [0, 0, -1])
-        return self._linear(heads, f"{place}/output")
+        weights = self("Softmax", scores)
+        if self.config.attention_sink != "none":
+            sink = self.arrays.get(f"{place}/sink", np.zeros(self.config.num_heads))
+            logit = self("Sub", self("ReduceLogSumExp", scores, [-1]), sink[:, None, None])
+            weights = self("Mul", weights, self("Sigmoid", logit))
+        heads = self("Transpose", self("MatMul", weights, values), perm=[0, 2, 1, 3])
+        if self.config.head_gate:
+            gates = self("Sigmoid", self._linear(x, f"{place}/head_gate"))
+            heads = self("Mul", heads, self("Unsqueeze", gates, [3]))
+        return self._linear(self("Reshape", heads, [0, 0, -1]), f"{place}/output")
 
     # -- shapes
 

@@ -31,6 +31,7 @@ def scaled_dot_product_attention(
     mask: Bool[Array, "#B #H #L M"],
     bias: Float[Array, "H L M"] | None = None,
     *,
+    sink: Float[Array, "H"] | None = None,
     scale: Float[Array, ""] | None = None,
     score_mod: Callable | None = None,
     weight_mod: Callable | None = None,
@@ -42,6 +43,7 @@ def scaled_dot_product_attention(
     Args:
       mask: True where a query may attend to a key.
       bias: added to the scores before the softmax.
+      sink: see `attention_variants.softmax_with_sink`.
       scale: replaces 1 / sqrt(K).
       score_mod: a function (scores, scaled queries) -> scores, called before the bias is added.
       weight_mod: a function weights -> weights, called after the softmax, such as dropout.
@@ -57,7 +59,7 @@ def scaled_dot_product_attention(
     q, k_t = jnp.transpose(queries, (0, 2, 1, 3)), jnp.transpose(keys, (0, 2, 3, 1))
     scores = matmul.scores(q, k_t)
     scores = scores if score_mod is None else score_mod(scores, queries)
-    weights = masked_softmax(scores if bias is None else scores + bias, mask)
+    weights = masked_softmax(scores if bias is None else scores + bias, mask, sink)
     weights = weights if weight_mod is None else weight_mod(weights)
     weights = weights.astype(values.dtype)
     heads = matmul.weighted_sums(weights, jnp.transpose(values, (0, 2, 1, 3)))
@@ -65,7 +67,9 @@ def scaled_dot_product_attention(
 
 
 def masked_softmax(
-    scores: Float[Array, "B H L M"], mask: Bool[Array, "#B #H #L M"]
+    scores: Float[Array, "B H L M"],
+    mask: Bool[Array, "#B #H #L M"],
+    sink: Float[Array, "H"] | None = None,
 ) -> Float[Array, "B H L M"]:
     """Returns the attention weights: the softmax of the scores over unmasked keys.
 
@@ -74,11 +78,14 @@ def masked_softmax(
 
     Args:
       mask: True where a query may attend to a key.
+      sink: see `attention_variants.softmax_with_sink`.
 
     Source: Vaswani et al. 2017, equation 1 and section 3.2.3.
     """
     scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
-    return jnp.where(mask, jax.nn.softmax(scores, axis=-1), 0.0)
+    if sink is None:
+        return jnp.where(mask, jax.nn.softmax(scores, axis=-1), 0.0)
+    return jnp.where(mask, variants.softmax_with_sink(scores, sink), 0.0)
 
 
 class MultiHeadAttention(nn.Module):
@@ -88,8 +95,8 @@ class MultiHeadAttention(nn.Module):
     from another one (cross-attention).
 
     Features beyond section 3.2.2 are in `attention_variants` and in the positional encodings:
-    shared key-value heads (`num_kv_heads`), `query_key_norm`, unscaled scores (`scale_scores`)
-    and `talking_heads`.
+    shared key-value heads (`num_kv_heads`), `query_key_norm`, unscaled scores (`scale_scores`),
+    `talking_heads`, `attention_sink`, and gates that the input determines (`head_gate`).
 
     Two values are places of interventions (see `interventions.intervene`): `weights` [B, H, L, M]
     are the softmax weights before talking heads and dropout, and `heads` [B, L, H, K] the outputs
@@ -125,6 +132,14 @@ class MultiHeadAttention(nn.Module):
             shape = config.num_heads, config.num_heads
             self.talk_scores = self.param("talk_scores", variants.identity, shape)
             self.talk_weights = self.param("talk_weights", variants.identity, shape)
+        zeros = nn.initializers.zeros_init()
+        self.sink = jnp.zeros(config.num_heads) if config.attention_sink == "one" else None
+        if config.attention_sink == "learned":
+            self.sink = self.param("sink", zeros, (config.num_heads,))
+        if config.head_gate:
+            # All gates are 1/2 at first, about as in Qiu et al. 2025, where kernels start small.
+            gates = config.num_heads, config.dtypes, config.attention_bias
+            self.head_gate = Linear(*gates, initializer=zeros)
 
     def __call__(
         self,
@@ -170,6 +185,8 @@ class MultiHeadAttention(nn.Module):
             heads = variants.flash_attention(queries, keys, values, inputs, scale=scale)
         else:
             heads = self._attend_by_chunks(queries, keys, values, inputs, rates)
+        if self.config.head_gate:
+            heads = heads * nn.sigmoid(self.head_gate(x))[..., None]
         heads = intervene(self, "heads", heads, {1: inputs.query_positions})
         return self.output(heads.reshape(*x.shape[:2], -1))
 
@@ -184,6 +201,7 @@ class MultiHeadAttention(nn.Module):
             values,
             inputs.mask,
             inputs.bias,
+            sink=self.sink,
             scale=self._scale(queries.dtype),
             score_mod=functools.partial(self._modify_scores, inputs),
             weight_mod=functools.partial(self._modify_weights, inputs, values, rates),

@@ -74,6 +74,22 @@ def identity(key: Array, shape: tuple[int, int]) -> Float[Array, "H H"]:
     return jnp.eye(*shape)
 
 
+def softmax_with_sink(
+    scores: Float[Array, "B H L M"], sink: Float[Array, "H"]
+) -> Float[Array, "B H L M"]:
+    """Returns exp(scores) / (exp(sink) + sum of exp(scores)), so each row sums to less than 1.
+
+    The sink is the logit of a key without a value. A head that finds no relevant key can attend to
+    nothing, whereas a softmax would make it attend to some key, often end-of-sentence.
+
+    Source: Miller 2023, "Attention Is Off By One" (a sink of 0); OpenAI 2025, "gpt-oss-120b &
+    gpt-oss-20b Model Card" (a learned sink per head); Xiao et al. 2024, "Efficient Streaming
+    Language Models with Attention Sinks" (why heads need one).
+    """
+    total = jax.nn.logsumexp(scores, axis=-1, keepdims=True)
+    return jnp.exp(scores - jnp.logaddexp(total, sink[:, None, None]))
+
+
 def value_norms(
     values: Float[Array, "B M H K"],
     kernel: Float[ArrayLike, "HK D"],
@@ -82,7 +98,8 @@ def value_norms(
     """Returns the norm of each position's transformed value vector, for each head.
 
     The transformed vector is the value vector times the head's rows of W^O: the contribution to the
-    output before weighting by attention. Norms are float32, and exclude biases and relative values.
+    output before weighting by attention. Norms are float32, and exclude biases, relative values and
+    gates.
 
     Args:
       kernel: W^O.
@@ -153,6 +170,7 @@ def check_flash_config(config: ModelConfig) -> None:
         f"heads of width {config.head_width}": config.head_width % 8
         or config.head_width > MAX_HEAD_WIDTH,
         "model.talking_heads=True": config.talking_heads,
+        f"model.attention_sink='{config.attention_sink}'": config.attention_sink != "none",
     } | {
         f"{key}='{names}'": any(acts_in(name, SCORE_HOOKS) for name in split_names(names))
         for key, names in used_encodings(config).items()

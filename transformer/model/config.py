@@ -9,6 +9,7 @@ from transformer.errors import UserError
 NORMS = ("layer", "rms")
 NORM_POSITIONS = ("post", "pre", "both")
 QUERY_KEY_NORMS = ("none", "l2", "layer")
+ATTENTION_SINKS = ("none", "one", "learned")
 ATTENTION_IMPLEMENTATIONS = ("plain", "chunked", "flash")
 TIED_EMBEDDINGS = ("all", "decoder", "none")
 DTYPES = ("float32", "bfloat16")
@@ -128,6 +129,11 @@ class ModelConfig:
     scale_scores: bool = key(True)  # by 1 / sqrt(d_k), where d_k is the head dimension [3.2.1]
     # none | l2 (Henry et al. 2020) | layer (Dehghani et al. 2023)
     query_key_norm: str = key("none", choices=QUERY_KEY_NORMS)
+    # none | one: e^0 in the softmax's denominator, so that a head may attend to nothing (Miller
+    # 2023) | learned: the exponential of a logit of each head instead (gpt-oss, OpenAI 2025)
+    attention_sink: str = key("none", choices=ATTENTION_SINKS)
+    # multiply each head's output by a sigmoid of the layer's input (Qiu et al. 2025)
+    head_gate: bool = key(False)
     # [3.1]; 0 for a language model
     num_encoder_layers: int = key(6, (0, MAX_LAYERS), "recipe peers")
     # [3.1]; 0 for a classifier

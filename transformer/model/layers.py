@@ -66,11 +66,12 @@ class Linear(nn.Module):
     features: int
     dtypes: Dtypes
     use_bias: bool
+    initializer: nn.initializers.Initializer = nn.initializers.xavier_uniform()
 
     @nn.compact
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
         shape = (x.shape[-1], self.features)
-        kernel = self.param("kernel", nn.initializers.xavier_uniform(), shape)
+        kernel = self.param("kernel", self.initializer, shape)
         dtype = self.dtypes.activations
         y = linear(flatten_tokens(x), kernel, self.dtypes.factors, dtype)
         if self.use_bias:

@@ -4,6 +4,7 @@
 
 const END_OF_SENTENCE = "</s>";
 const COMES_NEXT = "(next)"; // what is written after the last token of a text that may go on
+const ROUNDING = 1e-5; // of a sum of weights
 const WORD_MARK = "\u2581"; // sentencepiece's: it begins a word
 // Scripts that have no blanks between words.
 const UNSPACED = /[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Thai}\p{scx=Laoo}\p{scx=Khmr}\p{scx=Mymr}]/u;
@@ -39,14 +40,14 @@ function sum(numbers) {
 }
 
 /**
- * Rows without their last weight, the end of the sentence's, divided by all that the others have;
- * a row without more stays zeros. cut: whether the page lacks some of these others.
+ * Rows without their last weight, the end of the sentence's, divided by all weight that is not
+ * there; a row without more stays zeros.
  */
-function renormalise(rows, cut) {
+function renormalise(rows) {
   return rows.map((row) => {
     const kept = row.slice(0, -1);
-    // Whole rows sum to one. Where nearly all is on the end, rounding leaves too little of that.
-    const total = cut ? Math.max(1 - row.at(-1), sum(kept)) : sum(kept);
+    const missing = 1 - sum(row); // rounding, or the weight of a sink and of keys beyond the page
+    const total = sum(kept) + (missing > ROUNDING ? missing : 0);
     return kept.map((weight) => (total > 0 ? weight / total : 0));
   });
 }
@@ -125,7 +126,7 @@ function headMatrix(example, kind, choice) {
     if (square) rows = rows.slice(0, -1);
     // Lengths are not fractions: they stay as they are.
     if (norms) rows = rows.map((row) => row.slice(0, -1));
-    else rows = renormalise(rows, example.omitted[kind.keys] > example.unread[kind.keys]);
+    else rows = renormalise(rows);
     keys = keys.slice(0, -1);
     if (square) queries = keys;
   }

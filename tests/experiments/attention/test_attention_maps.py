@@ -124,6 +124,8 @@ def test_one_layer_and_one_head_are_drawn_alone_by_the_kinds_that_have_them(tmp_
 def test_a_row_wholly_on_the_end_of_sentence_becomes_zeros():
     maps = make_maps()
     maps.weights["cross"][0, 1, 2] = [0, 0, 0, 0, 0, 1]
+    maps.weights["cross"][0, 1, 4] = [0.1, 0, 0.2, 0, 0.1, 0.5]  # and 0.1 on a sink
     hidden = hide_end_of_sentence(maps).weights["cross"]
     np.testing.assert_array_equal(hidden[0, 1, 2], np.zeros(5))
+    np.testing.assert_allclose(hidden[0, 1, 4], [0.2, 0, 0.4, 0, 0.2], rtol=1e-6)
     np.testing.assert_allclose(hidden[0, 1, 3].sum(), 1, rtol=1e-6)

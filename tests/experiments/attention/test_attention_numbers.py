@@ -44,6 +44,8 @@ def test_rows_sum_to_one_shown_and_hidden_and_are_then_those_of_the_pictures(chr
                 for tokens in ("pieces", "words"):
                     found = rows(shown, end=end, tokens=tokens, **choice)
                     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
+        of_sink = shown.evaluate("renormalise([[0.1, 0, 0.2, 0, 0.1, 0.5]])")
+        np.testing.assert_allclose(of_sink, [[0.2, 0, 0.4, 0, 0.2]], rtol=1e-12)
 
 
 def test_weights_times_norms_are_the_arrays_product_and_hiding_leaves_them(chromium, page):

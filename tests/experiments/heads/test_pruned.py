@@ -18,7 +18,15 @@ TEXT, GERMAN = (
 )
 
 
-@pytest.mark.parametrize("fields", [{}, {"scan_layers": True}, {"share_layers": True}, {"d_ff": 7}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"scan_layers": True},
+        {"share_layers": True},
+        {"attention_sink": "learned", "head_gate": True},
+    ],
+)
 def test_a_model_without_heads_computes_what_zeros_compute(fields):
     fields = {"num_heads": 4, "head_size": 6, "positions": "relative_shaw", **fields}
     model, own = tiny_model(**fields)

@@ -7,7 +7,11 @@ import pytest
 
 import reference
 from tiny_models import random, tiny_config, tiny_inputs, tiny_model
-from transformer.model.attention import MultiHeadAttention, scaled_dot_product_attention
+from transformer.model.attention import (
+    MultiHeadAttention,
+    masked_softmax,
+    scaled_dot_product_attention,
+)
 from transformer.model.masks import AttentionInputs
 from transformer.model.positions.registry import SumOfPositions
 
@@ -45,16 +49,28 @@ def test_the_scaled_dot_product_is_equation_1():
     np.testing.assert_allclose(heads, equation(2.0)[0], rtol=1e-5, atol=1e-5)
 
 
-def test_a_query_with_nothing_to_read_gets_zeros_and_finite_gradients():
+def test_a_sink_shares_the_weight_by_hand():
+    scores = jnp.log(jnp.array([2.0, 3.0, 7.0])) + jnp.zeros((1, 2, 1, 1))
+    mask, sinks = jnp.array([[[[True, True, False]]]]), jnp.log(jnp.array([1.0, 5.0]))
+    by_hand = np.array([[2 / 6, 3 / 6, 0], [2 / 10, 3 / 10, 0]])
+    for large in (0.0, 1000.0, -1000.0):
+        weights = masked_softmax(scores + large, mask, sinks + large)[0, :, 0]
+        np.testing.assert_allclose(weights, by_hand, rtol=2e-4)
+    far = masked_softmax(scores, mask, jnp.array([-1e4, 1e4]))[0, :, 0]
+    np.testing.assert_allclose(far, [[0.4, 0.6, 0], [0, 0, 0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("sink", [None, jnp.array([0.3, -2.0])], ids=["no sink", "sinks"])
+def test_a_query_with_nothing_to_read_gets_zeros_and_finite_gradients(sink):
     mask = jnp.zeros((1, 1, 3, 5), bool).at[0, 0, 0].set(True)  # rows 1 and 2 read nothing
 
-    def total(queries, keys):
-        _, weights = scaled_dot_product_attention(queries, keys, keys, mask)
+    def total(queries, keys, sink):
+        _, weights = scaled_dot_product_attention(queries, keys, keys, mask, sink=sink)
         return jnp.sum(weights * random(1, 2, 3, 5, seed=2)), weights
 
-    (_, weights), gradients = jax.value_and_grad(total, (0, 1), has_aux=True)(
-        random(1, 3, 2, 7), random(1, 5, 2, 7, seed=1)
-    )
+    arguments = random(1, 3, 2, 7), random(1, 5, 2, 7, seed=1), sink
+    differentiated = (0, 1) if sink is None else (0, 1, 2)
+    (_, weights), gradients = jax.value_and_grad(total, differentiated, has_aux=True)(*arguments)
     np.testing.assert_array_equal(weights[:, :, 1:], 0.0)
     np.testing.assert_array_equal(gradients[0][:, 1:], 0.0)
     assert all(np.isfinite(g).all() and g.any() for g in gradients)

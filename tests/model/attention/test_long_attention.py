@@ -33,7 +33,8 @@ CASES = {
     },
     "sum": {"positions": "learned+relative_bias+relative_shaw+alibi"},
     "variants": {"num_heads": 4, "head_size": 6, "num_kv_heads": 2, "talking_heads": True,
-                 "query_key_norm": "l2", "positions": "rotary+relative_shaw"},
+                 "query_key_norm": "l2", "positions": "rotary+relative_shaw",
+                 "attention_sink": "learned", "head_gate": True},
     "scanned": {"scan_layers": True, "remat": True, "positions": "relative_bias+relative_shaw",
                 "num_decoder_layers": 2},
     "shared": {"share_layers": True, "num_decoder_layers": 2, "query_key_norm": "layer",
@@ -176,7 +177,7 @@ def test_the_arguments_of_flash_attention_describe_the_plain_form(monkeypatch, n
     changes = {
         "absolute": {"positions": "sinusoidal"},
         "variants": {"num_heads": 4, "head_size": 6, "num_kv_heads": 2, "query_key_norm": "l2",
-                     "positions": "rotary", "cross_positions": "rotary"},
+                     "positions": "rotary", "cross_positions": "rotary", "head_gate": True},
     }[name]  # fmt: skip
     plain, variables = tiny_model(**ONE_LAYER | changes)
     fused, _ = tiny_model(**ONE_LAYER | changes, attention_implementation="flash")
@@ -233,6 +234,7 @@ def test_flash_attention_on_this_device_has_the_values_and_gradients_of_equation
         ({"dtype": "float32"}, "model.dtype='float32'"),
         ({"head_size": 11}, "width 11"),
         ({"talking_heads": True}, "talking_heads"),
+        ({"attention_sink": "one"}, "model.attention_sink='one'"),
         ({"positions": "sinusoidal+alibi"}, "model.positions='sinusoidal+alibi'"),
     ],
 )

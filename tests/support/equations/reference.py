@@ -24,7 +24,10 @@ from reference_positions import (
 # --- 3.2 attention
 
 
-def softmax(scores):
+def softmax(scores, sink=None):
+    """With a sink, its exponential is in the denominator: Miller 2023, learned in gpt-oss."""
+    if sink is not None:
+        return softmax([*scores, sink])[:-1]
     exponentials = np.exp(scores - np.max(scores))
     return exponentials / exponentials.sum()
 
@@ -104,7 +107,9 @@ def multi_head_attention(
             scores = talk(scores, p["talk_scores"])
         for head in range(num_heads):
             scores[head] += [bias(tables, stack, head, i, j, config) for j in positions]
-        shares = np.array([softmax(row) for row in scores])
+        sinks = {"none": [None] * num_heads, "one": np.zeros(num_heads), "learned": p.get("sink")}
+        sinks = sinks[config.attention_sink]
+        shares = np.array([softmax(row, sink) for row, sink in zip(scores, sinks, strict=True)])
         shares = change("weights", shares, i, positions)
         weights[:, i, positions] = shares
         if config.talking_heads:
@@ -114,6 +119,8 @@ def multi_head_attention(
             for n, j in enumerate(positions):
                 value = with_position(values[head // group][j], "values", i, j)
                 concatenated[i, own] += shares[head, n] * value
+            if config.head_gate:  # Qiu et al. 2025, of heads
+                concatenated[i, own] /= 1.0 + np.exp(-linear(p["head_gate"], x[i])[head])
     return linear(p["output"], change("heads", concatenated)), weights
 
 
@@ -305,6 +312,10 @@ def attention_shapes(config, stack):
     }
     if config.talking_heads:
         shapes |= {"talk_scores": (h, h), "talk_weights": (h, h)}
+    if config.attention_sink == "learned":
+        shapes |= {"sink": (h,)}
+    if config.head_gate:
+        shapes |= {"head_gate": dense_shapes(d, h, bias)}
     if config.query_key_norm == "l2":
         shapes |= {"query_key_scale": ()}
     if config.query_key_norm == "layer":
