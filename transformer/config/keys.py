@@ -59,13 +59,13 @@ class ClassifierConfig:
 class DataConfig:
     """The text and image data, and how batches are made of them."""
 
-    # grammar | copy | reverse | files | tfds: for pairs; toy_reviews | files | tfds: for labelled
-    # texts; quotations, or any source of pairs (only the source side is used): for language models;
-    # scenes | digits | idx | easy_vqa | files | tfds: for images.
+    # grammar | copy | reverse | files | tfds: for pairs; toy_reviews | addition | files | tfds: for
+    # labelled texts; quotations | repeated, or any source of pairs (only the source side is used):
+    # for language models; scenes | digits | idx | easy_vqa | files | tfds: for images.
     source: str = key("grammar")
     seed: int = key(0, NOT_NEGATIVE)  # of generated corpora and random holdout
-    # Number of pairs or labelled texts of a generated corpus. With files, a validation or test set
-    # of this size is held out of the training data, unless it has its own file.
+    # Number of items of a generated corpus. With files, a validation or test set of this size is
+    # held out of the training data, unless it has its own file.
     train_size: int = key(20_000, NOT_NEGATIVE)
     validation_size: int = key(500, NOT_NEGATIVE, "recipe")
     test_size: int = key(500, NOT_NEGATIVE, "recipe")

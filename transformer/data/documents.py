@@ -34,8 +34,9 @@ from transformer.data.files.locate import locate
 from transformer.data.files.rows import text_value
 from transformer.data.files.table import FORMATS, TableFile, describe_rows, format_of
 from transformer.data.files.text import read_lines
-from transformer.data.pairs import SPLITS, choose_source
+from transformer.data.pairs import SPLITS, choose_source, split_sizes
 from transformer.data.parallel import sources
+from transformer.data.synthetic import circuits
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from transformer.errors import RunError, UserError
 
@@ -149,6 +150,7 @@ def _source_sentences(settings: ConfigDict) -> Splits:
 REGISTRY: dict[str, Callable[[Any], Splits]] = {
     **dict.fromkeys(sources.REGISTRY, _source_sentences),
     "files": _file_documents,
+    "repeated": lambda settings: circuits.repeat_sequences(settings.seed, split_sizes(settings)),
     "quotations": lambda _: dict.fromkeys(SPLITS, QUOTATIONS),  # to measure memorisation
     "tfds": lambda settings: tfds.open_splits(settings, ("text",), str),
 }

@@ -36,8 +36,8 @@ from transformer.data.files.delimited import LABELS
 from transformer.data.files.locate import locate, split_sources
 from transformer.data.files.rows import BrokenError, listed, text_value
 from transformer.data.files.table import TableFile, describe_rows
-from transformer.data.pairs import SPLITS, Labelled, choose_source
-from transformer.data.synthetic import toy_reviews
+from transformer.data.pairs import SPLITS, Labelled, choose_source, split_sizes
+from transformer.data.synthetic import circuits, toy_reviews
 from transformer.data.tokenizer import BOS_ID, Ids, Tokenizer
 from transformer.data.tokenizer.train import MAX_LINE_BYTES
 from transformer.errors import UserError, shorten
@@ -164,9 +164,8 @@ def _labelled_rows(*values: Any) -> Labelled:
 
 
 REGISTRY: dict[str, Callable[[Any], Splits]] = {
-    "toy_reviews": lambda settings: toy_reviews.generate(
-        settings.seed, {split: settings[f"{split}_size"] for split in SPLITS}
-    ),
+    "toy_reviews": lambda settings: toy_reviews.generate(settings.seed, split_sizes(settings)),
+    "addition": lambda settings: circuits.add_numbers(settings.seed, split_sizes(settings)),
     "files": _labelled_files,
     "tfds": lambda settings: tfds.open_splits(settings, ("text", "label"), Labelled),
 }

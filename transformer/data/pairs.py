@@ -67,6 +67,11 @@ def canonical(pair: Pair) -> Pair:
     return Pair(canonicalize(pair.source), canonicalize(pair.target), pair.alignment)
 
 
+def split_sizes(settings: ConfigDict) -> dict[str, int]:
+    """Returns the number of items that `config.data` sets for each split of a generated corpus."""
+    return {split: settings[f"{split}_size"] for split in SPLITS}
+
+
 def choose_source(settings: ConfigDict, registry: Mapping[str, Source]) -> Source:
     """Returns the registry entry for `data.source`; raises UserError if there is none."""
     if settings.source not in registry:

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from transformer.data.synthetic import grammar, toy_reviews
+from transformer.data.synthetic import circuits, grammar, toy_reviews
 from transformer.errors import UserError
 
 SIZES = {"train": 1000, "validation": 11, "test": 7}
@@ -15,6 +15,8 @@ DIGESTS = {
     grammar.copy_sequences: 339478222,
     grammar.reverse_sequences: 2661384967,
     toy_reviews.generate: 1656772867,
+    circuits.repeat_sequences: 1143798453,
+    circuits.add_numbers: 2058670540,
 }
 
 

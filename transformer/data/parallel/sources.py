@@ -23,7 +23,7 @@ from transformer.data.cleaning import CleaningReport, rules_of
 from transformer.data.encode import batched, cache_folder
 from transformer.data.files.arrow import data_files
 from transformer.data.files.table import TableFile, describe_rows
-from transformer.data.pairs import SPLITS, Pair, choose_source
+from transformer.data.pairs import SPLITS, Pair, choose_source, split_sizes
 from transformer.data.parallel import training_pairs
 from transformer.data.parallel.modifiers import joined
 from transformer.data.parallel.texts import DocumentPairs, TwoFiles, parallel_text
@@ -67,7 +67,7 @@ def _generate_pairs(
     makes_longer: bool = False,
 ) -> Splits:
     """Returns a synthetic corpus; `makes_longer` enables the split "length_generalization"."""
-    sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
+    sizes = split_sizes(settings)
     if makes_longer and settings.length_generalization_size:
         sizes["length_generalization"] = settings.length_generalization_size
     return make(settings.seed, sizes)
