@@ -200,11 +200,10 @@ def rows_of(task: Any, variables: Variables, names: Sequence[str], what: str) ->
     specs: list[Any] = [what] * len(names)
     model, places = (predictor, variables), [named[name] for name in names]
     if what.startswith("patch:"):
-        [specs] = interventions.capture(*model, [what.removeprefix("patch:")], places)
+        batches = interventions.read(*model, [what.removeprefix("patch:")])
+        [specs, *_] = interventions.capture(*model, batches, places)
     elif what == "mean":
-        if not isinstance(task, TranslationTask):
-            raise UserError("--change=mean is for translators: use zero")
-        specs = interventions.means(*model, [pair[:2] for pair in decoded(task)], places)
+        specs = interventions.means(*model, task.held_out_batches(split_of(task)), places)
     elif re.fullmatch(r"-?\d+(\.\d+)?", what):
         specs = [float(what)] * len(names)
     rows: list[dict[str, Any]] = [{name: spec} for name, spec in zip(names, specs, strict=True)]

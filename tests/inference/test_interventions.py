@@ -6,7 +6,7 @@ import pytest
 import transformer
 from source_settings import refused
 from transformer.inference import interventions
-from transformer.inference.interventions import capture, means, places
+from transformer.inference.interventions import capture, means, places, read
 
 TEXT, OTHER = "The old teacher gives the child a small dog.", "The dog sleeps in the garden."
 GERMAN = "Der alte Lehrer gibt dem Kind einen kleinen Hund."
@@ -77,9 +77,11 @@ def test_means_are_over_all_tokens_of_all_texts(run):
     chosen = [named["encoder.1.self"], named["decoder.1.cross.head.2.weights"]]
     model = run.trained.predictor, run.trained.variables
     texts = [(TEXT, GERMAN), (OTHER, "Der Hund schläft im Garten.")]
-    (long, map_1), (short, map_2) = sorted(capture(*model, texts, chosen), key=lambda x: -len(x[0]))
+    (long, map_1), (short, map_2) = sorted(
+        capture(*model, read(*model, texts), chosen), key=lambda x: -len(x[0])
+    )[:2]
     assert len(long) > len(short)
-    vector, weights = means(*model, texts, chosen)
+    vector, weights = means(*model, read(*model, texts), chosen)
     np.testing.assert_allclose(vector, np.concatenate([long, short]).mean(axis=0), rtol=1e-5)
     rows, columns = map_2.shape
     common = (map_1[:rows, :columns] + map_2) / 2

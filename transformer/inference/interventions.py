@@ -170,9 +170,9 @@ def uniform(rows: Sequence[Changes]) -> list[Changes]:
 
 
 def capture(
-    predictor: Any, variables: Variables, texts: Sequence[Any], named: Sequence[Place]
+    predictor: Any, variables: Variables, batches: Iterable[Any], named: Sequence[Place]
 ) -> Iterator[list[Float[np.ndarray, "..."]]]:
-    """Yields the value of each place for each text, without padding; the texts come by length.
+    """Yields the value of each place for each text of the batches (see `read`), without padding.
 
     It is [L, M] for the weights of a head, [L, K] for its output, and [L, D] for a vector.
     """
@@ -190,14 +190,15 @@ def capture(
             by_place.append(x)
         return by_place
 
-    for rows, batch in _batches(predictor, variables, texts):
+    for batch in batches:
         if isinstance(predictor, ClassPredictor):
+            batch = batch.source
             masks = [source_mask(batch)] * 2
         else:
             masks = predictor.inputs(batch)[2:4]
         sizes: Any = [None if x is None else np.asarray(x).sum(axis=1) for x in masks]
         arrays = jax.device_get(computed(variables, batch))
-        for row, _ in enumerate(rows):
+        for row in range(len(masks[1])):
             trimmed = []
             for (key, *_), array in zip(named, arrays, strict=True):
                 side = not key[0].startswith("encoder")
@@ -209,14 +210,14 @@ def capture(
 
 
 def means(
-    predictor: Any, variables: Variables, texts: Sequence[Any], named: Sequence[Place]
+    predictor: Any, variables: Variables, batches: Iterable[Any], named: Sequence[Place]
 ) -> list[Float[np.ndarray, "..."]]:
-    """Returns the mean value of each place over all tokens of the texts.
+    """Returns the mean value of each place over all tokens of the batches; see `read`.
 
     A mean of weights is over the texts that have both positions.
     """
     results = []
-    of_texts = zip(*capture(predictor, variables, texts, named), strict=True)
+    of_texts = zip(*capture(predictor, variables, batches, named), strict=True)
     for place, arrays in zip(named, of_texts, strict=True):
         if place.key[-1] != "weights":
             results.append(np.concatenate(arrays).mean(axis=0))
@@ -230,22 +231,21 @@ def means(
     return results
 
 
-# -- what is done
-
-
-def _batches(predictor: Any, variables: Variables, texts: Sequence[Any]) -> Iterator[Any]:
-    """Yields (indices of the texts, batch); a translator translates texts without a target."""
+def read(predictor: Any, variables: Variables, texts: Sequence[Any]) -> Iterator[Any]:
+    """Returns batches of the texts; a translator translates texts without a target."""
     if isinstance(predictor, ClassPredictor):
-        for rows, batch in predictor.batches(predictor.read(texts)):
-            yield rows, batch.source
-        return
-    if isinstance(predictor, Translator):
+        numbered = predictor.batches(predictor.read(texts))
+    elif isinstance(predictor, Translator):
         alone = [text for text in texts if isinstance(text, str)]
         written = iter(predictor.translate(variables, alone, num_best=1))
         pairs = [(x, next(written)[0].text) if isinstance(x, str) else x for x in texts]
-        yield from predictor.text_batches(*map(list, zip(*pairs, strict=True)))
+        numbered = predictor.text_batches(*map(list, zip(*pairs, strict=True)))
     else:
-        yield from predictor.text_batches(texts)
+        numbered = predictor.text_batches(texts)
+    return (batch for _, batch in numbered)
+
+
+# -- what is done
 
 
 def _values(
@@ -264,9 +264,9 @@ def _values(
         return [Change(0.0 if what == "zero" else float(what))] * len(named)
     match what:
         case ("patch", text):
-            [arrays] = capture(predictor, variables, [text], named)
+            [arrays, *_] = capture(predictor, variables, read(predictor, variables, [text]), named)
         case ("mean", [_, *_] as texts):
-            arrays = means(predictor, variables, texts, named)
+            arrays = means(predictor, variables, read(predictor, variables, texts), named)
         case _:
             raise UserError(
                 f"{what!r} is no intervention: give zero, a number, uniform, identity, previous, "
