@@ -27,6 +27,7 @@ from transformer.files import (
     Each,
     delete_leftovers,
     digest_file,
+    naming,
     read_json,
     whole_file,
     write_bytes,
@@ -142,7 +143,7 @@ def unfinished(
     folder = target.with_name(target.name + UNFINISHED)
     with locked(folder):
         journal = Journal(folder, describe)
-        with journal.output:
+        with naming(target), journal.output:  # closing writes, too
             try:
                 yield journal
                 journal.sync()
