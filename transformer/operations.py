@@ -232,7 +232,8 @@ class Confidence(Translate):
         return super().programs(rows) if (self.folder / FILE).exists() else iter(())
 
     def _compile(self, rows, length):
-        batch = self.predictor.empty_batch(rows, length)  # `Translate` compiles the search
+        rows = min(rows, self.config.decode.batch_size)  # `Translate` compiles the search
+        batch = self.predictor.empty_batch(rows, length)
         self.predictor.distribution(self.variables, batch, 1.0, 1)
 
 
