@@ -206,8 +206,8 @@ def line_mode(
                 print(text, file=output, flush=True)
                 count += 1
         if options.output is not None:
-            written = "1 line" if count == 1 else f"{count:,} {'more ' * bool(lines.done)}lines"
-            logger.info(f"wrote {written} to {options.output}")
+            more, unit = "more " * bool(lines.done), "text" if document else "line"
+            logger.info(f"wrote {count:,} {more}{unit}{'s' * (count != 1)} to {options.output}")
 
     return mode
 
