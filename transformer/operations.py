@@ -221,8 +221,8 @@ class Confidence(Translate):
     def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
         results = super().compute(items, count, numbers, rows, done)
         texts = [item[0] for item in items], [best[0].text for best in results]
-        padded = ([*side, *side[-1:] * (rows - len(side))] for side in texts)
-        tokens = Inspector(self.predictor, self.variables).next_tokens(*padded, 1, 1.0)
+        sources, targets = ([*side, *side[-1:] * (rows - len(side))] for side in texts)
+        tokens = Inspector(self.predictor, self.variables).next_tokens(sources, targets, 1, 1.0)
         return [
             (best, each if best[0].tokens else [NextToken(f"{best[0].text}\n", 0.0, 0.0, [])])
             for best, each in zip(results, tokens, strict=False)
