@@ -16,7 +16,7 @@ from transformer.data.corpora import Tagger, languages_of
 from transformer.data.labelled import read_texts
 from transformer.errors import UserError
 from transformer.inference.base import Variables, share, static_lengths, static_rows
-from transformer.inference.confidence import estimate, read_weights
+from transformer.inference.confidence import FILE, estimate, read_weights
 from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import NextToken, Translation
 from transformer.inference.inspection import Inspector
@@ -221,14 +221,20 @@ class Confidence(Translate):
     def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
         results = super().compute(items, count, numbers, rows, done)
         texts = [item[0] for item in items], [best[0].text for best in results]
-        tokens = Inspector(self.predictor, self.variables).next_tokens(*texts, 1, 1.0)
+        sources, targets = ([*side, *side[-1:] * (rows - len(side))] for side in texts)
+        tokens = Inspector(self.predictor, self.variables).next_tokens(sources, targets, 1, 1.0)
         return [
             (best, each if best[0].tokens else [NextToken(f"{best[0].text}\n", 0.0, 0.0, [])])
-            for best, each in zip(results, tokens, strict=True)
+            for best, each in zip(results, tokens, strict=False)
         ]
 
     def programs(self, rows):
-        return iter(())  # `Translate` has the same ones
+        return super().programs(rows) if (self.folder / FILE).exists() else iter(())
+
+    def _compile(self, rows, length):
+        rows = min(rows, self.config.decode.batch_size)  # `Translate` compiles the search
+        batch = self.predictor.empty_batch(rows, length)
+        self.predictor.distribution(self.variables, batch, 1.0, 1)
 
 
 class Score(Operation):

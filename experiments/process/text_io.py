@@ -27,6 +27,7 @@ from transformer.files import (
     Each,
     delete_leftovers,
     digest_file,
+    naming,
     read_json,
     whole_file,
     write_bytes,
@@ -142,7 +143,7 @@ def unfinished(
     folder = target.with_name(target.name + UNFINISHED)
     with locked(folder):
         journal = Journal(folder, describe)
-        with journal.output:
+        with naming(target), journal.output:  # closing writes, too
             try:
                 yield journal
                 journal.sync()
@@ -205,8 +206,8 @@ def line_mode(
                 print(text, file=output, flush=True)
                 count += 1
         if options.output is not None:
-            written = "1 line" if count == 1 else f"{count:,} {'more ' * bool(lines.done)}lines"
-            logger.info(f"wrote {written} to {options.output}")
+            more, unit = "more " * bool(lines.done), "text" if document else "line"
+            logger.info(f"wrote {count:,} {more}{unit}{'s' * (count != 1)} to {options.output}")
 
     return mode
 

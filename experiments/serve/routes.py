@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from transformer.data.pictures.patches import SeenPicture, read_picture
 from transformer.errors import UserError
 from transformer.inference.base import static_length, static_lengths
+from transformer.inference.confidence import FILE
 from transformer.inference.interventions import select
 from transformer.inference.pictures import Captioner, PictureClassifier
 from transformer.model.build import has_cross_attention, has_heads
@@ -272,6 +273,7 @@ class Served:
             "inputs": self._inputs,
             "operations": [name for name in self.routes if name != CONFIDENCE],
             "heads": self._heads,
+            "is_calibrated": CONFIDENCE in self.routes and (run.folder / FILE).exists(),
             "max_best": self._first.max_best,
             "max_length": self._first.operation.max_length,
         }

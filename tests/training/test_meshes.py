@@ -142,7 +142,7 @@ def test_a_run_of_each_mesh_goes_on_with_each(tmp_path):
     ],
 )
 def test_a_mesh_that_divides_neither_devices_nor_model_is_refused(mesh, says, tmp_path):
-    (tmp_path / "config.py").write_text(CONFIG)
+    (tmp_path / "config.py").write_text(CONFIG.replace("CACHE", str(tmp_path / "cache")))
     refused(
         f"--config={tmp_path / 'config.py'}",
         f"--workdir={tmp_path / 'run'}",

@@ -9,6 +9,7 @@
   const STRANGE = "unlike the training text: loops, is empty or is cut";
   const CHOOSE = "Choose an answer, or one of these, to look inside.";
   const BARS = 5; // of what else may stand at a place
+  const UNSURE = 0.5; // words of a lower probability to be right are underlined
   const BLANK = /^[\p{White_Space}\p{Default_Ignorable_Code_Point}\p{Cc}]*$/u;
   const runs = JSON.parse(byId("served").textContent);
   const tabs = [...document.querySelectorAll("[role=tab]")];
@@ -93,8 +94,11 @@
   // -- each task: answers as elements, with their texts
 
   async function translated(one, text, signal) {
-    const prefixes = byId("prefix").value ? { prefixes: [byId("prefix").value] } : {};
-    const asked = { ...fields(one.run), ...lists(one, text), num_best: count(one.run), ...prefixes };
+    const prefix = byId("prefix").value;
+    const asked = {
+      ...fields(one.run), ...lists(one, text), num_best: count(one.run),
+      ...(prefix ? { prefixes: [prefix] } : {}), ...(one.run.is_calibrated ? { confidence: true } : {}),
+    };
     const answer = await post(one.run.operations[0], asked, signal);
     const [found] = answer.translations ?? answer.captions;
     const unit = "score: log-probability in nats over the length penalty, summed over segments";
@@ -102,9 +106,36 @@
     one.texts = found.map((each) => each.text);
     return found.map((each, i) => {
       const strange = each.degenerate ? [element("small", {}, STRANGE)] : [];
-      const shownText = line(one, i, each.text || "∅");
+      const unsure = findUnsure(each.text, each.words ?? [], prefix.length);
+      const shownText = line(one, i, ...underlined(each.text || "∅", unsure));
+      // The marks have no names for screen readers.
+      const told = unsure.map(({ word, percent }) => `${word} ${percent}`).join(", ");
+      if (told) shownText.setAttribute("aria-description", `unsure: ${told}`);
       return element("li", {}, shownText, ...copying(each.text), number(each.score), ...strange);
     });
+  }
+
+  /** The unsure words after the first characters of a text, which are typed, with their places. */
+  function findUnsure(text, words, typed) {
+    let end = 0;
+    const places = words.map(([word, probability]) => {
+      const start = text.indexOf(word, end);
+      end = start + word.length;
+      return { word, start, end, probability, percent: `${Math.round(100 * probability)}%` };
+    });
+    return places.filter((place) => place.probability < UNSURE && place.end > typed);
+  }
+
+  /** A text as strings, and marks of its unsure words. */
+  function underlined(text, unsure) {
+    let before = 0;
+    const parts = unsure.flatMap(({ word, start, end, probability, percent }) => {
+      const level = probability < UNSURE / 2 ? "unsure very" : "unsure";
+      const gap = text.slice(before, start);
+      before = end;
+      return [gap, element("u", { class: level, title: `right with a probability of ${percent}` }, word)];
+    });
+    return [...parts, text.slice(before)];
   }
 
   async function continued(one, text, signal) {
@@ -517,6 +548,10 @@
     later(() => (remember(false), look()));
   });
   byId("why").addEventListener("input", () => later(() => explain()));
+  byId("runs").addEventListener("copy", (event) => { // without underlines
+    event.clipboardData.setData("text/plain", getSelection().toString());
+    event.preventDefault();
+  });
   window.addEventListener("popstate", recall);
   window.addEventListener("resize", () => {
     for (const { answers } of cards) answers.style.minHeight = "";

@@ -45,7 +45,9 @@ def test_a_command_goes_on_after_the_lines_that_are_finished(place, monkeypatch)
     whole = (place / "out").rename(place.parent / "whole").read_bytes()
     with monkeypatch.context() as patch:
         interrupt(patch, 1)
-        assert (translate(place).code, (place / "out").exists()) == (2, False)
+        ended = translate(place)
+        assert f"error: {place / 'out'}: No space left on device: check the path" in ended.err
+        assert not (place / "out").exists()
     lines = place / "out.unfinished" / "lines"
     lines.write_text(lines.read_text() + "half a li")  # as a kill leaves it
     texts = interrupt(monkeypatch, 9)

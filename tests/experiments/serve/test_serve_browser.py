@@ -1,11 +1,13 @@
 """The page in a real Chromium: somebody types, and sees translations and heads."""
 
 import contextlib
+import json
 
 import pytest
 from playwright.sync_api import Error as PlaywrightError
 from serving import PATIENCE, serving
 
+import transformer
 from chromium import DESKTOP, PHONE, overflow
 from experiments.serve.routes import Served
 
@@ -23,6 +25,15 @@ SHOWN = """([name, texts]) => [...document.querySelectorAll(".run")].some((run) 
 ALL_TOLD = """() => {
   const count = (name) => document.querySelectorAll(name).length;
   return count(".told.wrong") === count(".run");
+}"""
+UNDERLINED = """() => [...document.querySelectorAll(".answers u")].map((word) => {
+  return [word.textContent, word.className, word.title.split(" ").at(-1)];
+})"""
+COPIED = """async () => {
+  getSelection().selectAllChildren(document.querySelector(".answer"));
+  document.execCommand("copy");
+  const [item] = await navigator.clipboard.read();
+  return [item.types, await navigator.clipboard.readText()];
 }"""
 
 
@@ -148,6 +159,40 @@ def test_a_mistake_and_a_server_that_has_ended_are_told(chromium, site):
         page.fill("#text", "one")
         wait_for(page, ALL_TOLD)
         assert told.inner_text() == "the server does not answer"
+
+
+def test_unsure_words_are_underlined_unless_typed_and_copied_as_plain_text(
+    chromium, site, tiny, tmp_path
+):
+    folder, text = tiny.copy(tmp_path / "run"), "un deux\n\n deux! un"
+    (folder / "confidence.json").write_text(json.dumps({"words": [0.0] * 6, "lines": [0.0] * 6}))
+    words = ["un", 0.1], ["deux", 0.9], ["deux", 0.26], ["!", 0.5], ["un", 0.24]
+    best, asked = {"text": text, "score": -1, "tokens": 6, "words": words}, []
+
+    def answer(route):
+        asked.append(route.request.post_data_json)
+        route.fulfill(json={"translations": [[best]], "unread": [0]})
+
+    rights = {"permissions": ["clipboard-read", "clipboard-write"]}
+    run = Served("sure", transformer.load(folder))
+    with serving([run]) as sure, opened(chromium, sure, **rights) as page:
+        page.route("**/api/translate", answer)
+        page.fill("#text", "a")
+        wait_for(page, FIRST_IS, text)
+        first, *others = page.evaluate(UNDERLINED)
+        assert first == ["un", "unsure very", "10%"]
+        assert others == [["deux", "unsure", "26%"], ["un", "unsure very", "24%"]]
+        description = page.locator(".answer").get_attribute("aria-description")
+        assert description == "unsure: un 10%, deux 26%, un 24%"
+        assert page.evaluate(COPIED) == [["text/plain"], text]
+        page.fill("#prefix", "un deux")
+        wait_for(page, "() => document.querySelectorAll('.answers u').length === 2")
+        assert page.evaluate(UNDERLINED) == others
+        assert asked[-1]["prefixes"] == ["un deux"]
+        assert all(each["confidence"] for each in asked)
+        assert page.locator(".run > p u").count() == 2  # of the legend
+    with opened(chromium, site) as page:
+        assert page.locator(".run u").count() == 0
 
 
 @pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desktop"])

@@ -8,6 +8,7 @@ from serving import is_one_line, serving
 import transformer
 from experiments.process import text_io
 from experiments.serve.routes import Served
+from runs import count_programs
 from tiny_run import command, refused, shared_run
 from transformer.errors import UserError
 from transformer.files import read_json
@@ -70,6 +71,21 @@ def test_shell_python_and_http_are_equally_sure(fitted, monkeypatch):
         assert first.pop("confidence") == pytest.approx(each.probability, abs=1e-4)
         assert [word for word, _ in first.pop("words")] == [word for word, _ in each.words]
     assert sure == plain
+
+
+@pytest.mark.full
+def test_nothing_is_compiled_for_a_request_to_a_calibrated_run(fitted):
+    run = Served("run", transformer.load(fitted, {"decode.batch_size": 6}))  # fewer than ROWS
+    for _, compile_program in [
+        *run.routes["translate"].programs(),
+        *run.routes["confidence"].programs(),
+    ]:
+        compile_program()
+    for count in (8, 3, 1):
+        plan = run.routes["confidence"].plan({"texts": ["a b"] * count})
+        with count_programs() as programs:
+            run.routes["confidence"].compute(plan.groups[0], plan.items)
+        assert programs == []
 
 
 def test_the_least_sure_lines_come_first_even_after_an_interruption(fitted, monkeypatch):
