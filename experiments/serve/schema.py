@@ -85,6 +85,12 @@ class BeamRequest(Inspected):
     prefix: Text | None = Field(None, description="how the translation begins")
 
 
+class LensRequest(Tagged):
+    text: Text
+    target: str | None = Field(None, description="translation of it; by default the model's own")
+    num_best: int | None = Field(None, description="number of most probable tokens; by default 5")
+
+
 class CaptionRequest(BestRequest):
     pictures: Pictures
     prefixes: Texts | None = Field(None, description="how the caption of each picture begins")
@@ -116,6 +122,7 @@ API: dict[str, tuple[str, type[Request]]] = {
     "next_tokens": ("Probabilities of each token of texts: next_tokens", NextTokensRequest),
     "alternatives": ("Other tokens, and what would follow: alternatives", AlternativesRequest),
     "beam": ("The steps of the search for a translation: steps, beam_size", BeamRequest),
+    "lens": ("Most probable tokens after each layer of decoder, encoder: lens", LensRequest),
     "generate": ("Continues texts: continuations", WriteRequest),
     "classify": ("Classifies texts or pictures: classes, unread", ClassifyRequest),
 }

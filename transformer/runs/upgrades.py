@@ -16,9 +16,9 @@ from typing import Any
 
 from transformer.errors import UserError
 
-FORMAT = 1  # the format that this version writes
+FORMAT = 2  # the format that this version writes
 # For each earlier format, a function that converts a saved config to the next format, in place.
-UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {}
+UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {1: lambda saved: None}
 
 
 def numbered(values: Mapping[str, Any]) -> dict[str, Any]:
