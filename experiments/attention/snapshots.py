@@ -5,7 +5,7 @@ folder. `np.load` reads this file without pickle. The file contains
 
 - `step`: the training step;
 - `statistics/<kind>/<name>`: float32 [layers, H], a statistic for each head of a kind over
-  `evaluate.snapshot_statistics` validation sentences, or NaN if no attention row is counted;
+  `evaluate.snapshot_statistics` validation sentences, or NaN if no row is counted; `lens`: [layers, 1];
 - `sentences/<n>/weights/<kind>`: float32 [layers, H, L, M], the attention weights of sentence n
   (from zero); the `evaluate.snapshot_sentences` sentences are the same at each evaluation;
 - `sentences/<n>/value_norms/<kind>`: float32 [layers, H, M];

@@ -140,9 +140,9 @@ def test_the_lens_of_the_last_layer_has_the_loss_of_the_tracked_texts(name, cach
     assert losses.shape == (2, 1)
     run = jax.jit(task.held_out_sums)
     sums = [run({"params": params}, batch) for batch in task.head_snapshot._batches]
-    loss = sum(x.nll for x in sums) / sum(x.weight for x in sums)
+    loss = float(sum(x.nll for x in sums) / sum(x.weight for x in sums))
     assert losses[1, 0] == pytest.approx(loss, rel=1e-5)
-    assert losses[0, 0] != pytest.approx(loss, rel=1e-2)
+    assert losses[0, 0] != pytest.approx(loss, rel=1e-3)  # control
 
 
 # -- of translators

@@ -1,6 +1,7 @@
 """Layers and attributions are those of equations, derivatives and whole predictions."""
 
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import reference
-from tiny_models import tiny_model
+from tiny_models import tiny_config, tiny_model
 from tiny_run import command, refused
 from transformer.data.batches import Batch
 from transformer.errors import UserError
@@ -147,12 +148,9 @@ def test_what_a_run_cannot_explain_is_said_in_one_line(loaded, name):
 
 
 def test_a_model_without_a_residual_stream_has_no_lens():
-    translator, own, _ = tiny(norm_position="pre")
-    translator.model = type(
-        "Recurrent", (), {"has_heads": False, "config": translator.model.config}
-    )
-    with pytest.raises(UserError, match="has no residual stream"):
-        explanations.read_layers(translator, own, ["a"], 1)
+    model = SimpleNamespace(has_heads=False, config=tiny_config(architecture="recurrent"))
+    with pytest.raises(UserError, match="recurrent has no residual stream"):
+        explanations.read_layers(SimpleNamespace(model=model), {}, ["a"], 1)
 
 
 def test_the_modes_draw_each_stack_and_say_what_limits_the_lens(copy):
@@ -160,6 +158,6 @@ def test_the_modes_draw_each_stack_and_say_what_limits_the_lens(copy):
     ended = command("--mode=lens", *at)
     assert "norm_position=post" in ended.err
     assert command("--mode=attribution", *at, "--translation=c d").code == ended.code == 0
-    drawn = sorted(path.name for path in (copy / "figures").rglob("*.png"))
+    drawn = sorted(path.name for path in (copy / "figures").glob("attention_a_*/*.png"))
     assert drawn == ["attribution.png", "lens_decoder.png", "lens_encoder.png"]
     refused("--mode=lens", f"--workdir={copy}", says=("--sentence is missing",))
