@@ -319,5 +319,21 @@ def list_of_texts(texts: Iterable[Any]) -> list[str]:
     return texts
 
 
+def pair_up(
+    method: str, predictor: Any, texts: Sequence[str], targets: Iterable[str] | None
+) -> list[str]:
+    """Returns the targets of a method, one for each text, or [] for a language model."""
+    if isinstance(predictor, Generator):
+        if targets is not None:
+            raise UserError(f"{method} of a language model has no targets: leave them out")
+        return []
+    if targets is None:
+        raise UserError(f"{method} of a translator needs targets: {method}(sources, targets)")
+    targets = list_of_texts(targets)
+    if len(texts) != len(targets):
+        raise UserError(f"{method} has {len(texts)} sources and {len(targets)} targets")
+    return targets
+
+
 TYPES = (Translate, Confidence, Caption, Score, Generate, Classify)
 OPERATIONS = {each.name: each for each in TYPES}

@@ -5,7 +5,8 @@ folder. `np.load` reads this file without pickle. The file contains
 
 - `step`: the training step;
 - `statistics/<kind>/<name>`: float32 [layers, H], a statistic for each head of a kind over
-  `evaluate.snapshot_statistics` validation sentences, or NaN if no attention row is counted;
+  `evaluate.snapshot_statistics` validation sentences, NaN if no row is counted;
+  `lens`: [layers, 1];
 - `sentences/<n>/weights/<kind>`: float32 [layers, H, L, M], the attention weights of sentence n
   (from zero); the `evaluate.snapshot_sentences` sentences are the same at each evaluation;
 - `sentences/<n>/value_norms/<kind>`: float32 [layers, H, M];
@@ -51,10 +52,12 @@ PANEL_TITLES = {
     "end_fraction": "fraction on </s>",
     "distance": "mean distance (tokens)",
     # Computed on the tracked pairs; `--mode=align` scores the test set.
+    "lens": "loss after each layer (nats)",
     "aer": "alignment error rate\n(tracked pairs, by output)",
 }
 # Statistics in each row of the figure. A kind with none of them has no subplot in that row.
-PANEL_ROWS = (("relative_entropy",), ("diagonality",), ("end_fraction",), ("distance", "aer"))
+ROWS = "relative_entropy", "diagonality", "end_fraction", "distance aer", "lens"
+PANEL_ROWS = tuple(map(str.split, ROWS))
 PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches: subplot with labels
 FEW = 30  # maximum number of checkpoints for which markers are drawn
 STEPS, HEADS = 8, 6  # maximum columns and rows of a strip
@@ -171,7 +174,7 @@ def _draw_heads(axes: Axes, steps: list[int], values: np.ndarray, name: str, col
         style = {"color": colours[layer], "linewidth": 1.1, "alpha": 0.85, "markersize": 2.5}
         plotting.curve(axes, steps, values[:, layer], marker=marker, **style)
     axes.set_ylabel(PANEL_TITLES[name], fontsize=8)
-    axes.set_ylim(0, None if name == "distance" else 1.02)
+    axes.set_ylim(0, None if name in ("distance", "lens") else 1.02)
     axes.tick_params(labelsize=7, labelbottom=True)
     plotting.count_steps(axes, 5)
     if name == "aer" and not np.isnan(values).all():

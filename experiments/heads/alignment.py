@@ -28,7 +28,7 @@ from ..process.modes import Options
 from ..process.text_io import input_file, open_output, two_columns
 from ..results.table import Table, print_rows
 from . import links as word_links
-from .links import Head, HeadLinks, LinkScore, best_of, format_links
+from .links import Attributor, Head, HeadLinks, LinkScore, best_of, format_links
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +74,11 @@ def align(run: Run, options: Options) -> list[Path]:
         if options.output is not None:
             output.writelines(f"{format_links(x, words)}\n" for x in heads.best_links())
     print_scores(heads.scores)
+    if options.attribution:
+        with line_progress(len(pairs), hidden=False) as advance:
+            by_gradient = word_links.score_heads(trained, pairs, gold, advance, Attributor)
+        scores = by_gradient.scores[Head("output", 1, 1)]
+        print("integrated gradients: AER {:.3f}, precision {:.3f}, recall {:.3f}".format(*scores))
     word_links.write_csv(place, heads.scores)
     files = [
         place,

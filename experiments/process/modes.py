@@ -14,6 +14,7 @@ from transformer.errors import UserError
 
 TRAIN, PLAN, CLEAN, EVALUATE = "train", "plan", "clean", "evaluate"
 BENCHMARK, ATTENTION, BEAM = "benchmark", "attention", "beam"
+EXPLAIN = f"{ATTENTION} lens attribution"  # modes that read a text and its translation
 READ_TEXT = (TRAIN, PLAN, CLEAN, BENCHMARK)  # modes that read the config's training corpus
 HOST, PORT = "127.0.0.1", 8000  # of the server, by default
 LINE_MODES = "align generate translate caption score classify import"
@@ -84,7 +85,7 @@ class Options:
         "compare", "name of the test set in evaluations/ of each run; default: its own"
     )
     source_tag: str | None = _flag(
-        "evaluate attention align translate score intervene prune beam",
+        f"evaluate {EXPLAIN} align translate score intervene prune beam",
         "tag before every source, such as <2de>, for a model of several corpora",
     )
     prefix_column: bool = _flag(
@@ -101,11 +102,12 @@ class Options:
     least_chrf: int | None = _flag("confidence", "least sentence chrF of a right line; default 60")
     prefix: str | None = _flag(BEAM, "text with which the translation begins")
     links: str | None = _flag("align", "file with the gold links of --input, in Pharaoh format")
+    attribution: bool = _flag("align", "also align words by integrated gradients (minutes)", False)
     prompt: str | None = _flag("generate", "prompt for a single text, in place of --input")
-    sentence: str | None = _flag(f"{ATTENTION} {BEAM}", "sentence whose attention or beam to draw")
+    sentence: str | None = _flag(f"{EXPLAIN} {BEAM}", "sentence whose attention, lens, ... to draw")
     picture: str | None = _flag(ATTENTION, "file of the picture whose attention to draw")
     translation: str | None = _flag(
-        ATTENTION, "translation of --sentence; the model's own by default"
+        EXPLAIN, "translation of --sentence; the model's own by default"
     )
     hide_eos: bool = _flag(ATTENTION, "leave out the end-of-sentence column and renormalise", False)
     layer: int | None = _flag(
@@ -232,6 +234,13 @@ TABLE = (
     Mode(CLEAN, "modes.clean", "write the pairs that cleaning keeps and drops", "translate"),
     Mode(ATTENTION, "modes.{task}", "draw the attention of all heads over a sentence"),
     Mode(BEAM, "modes.beam", "draw the search for a translation as a tree", BEAM),
+    Mode("lens", "modes.explanations", "draw the token that each layer would write", "lens"),
+    Mode(
+        "attribution",
+        "modes.explanations",
+        "draw how much each token read adds to each token written",
+        "attribution",
+    ),
     Mode("align", "heads.alignment", "score cross-attention as word alignment", "translate"),
     Mode("confidence", "modes.confidence", "calibrate how sure translations are", "confidence"),
     Mode("generate", "modes.language_model", "continue each line, or a prompt", "generate"),

@@ -9,6 +9,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from transformer.data.pictures.patches import SeenPicture, read_picture
 from transformer.errors import UserError
 from transformer.inference.base import static_length, static_lengths
@@ -198,9 +200,12 @@ class Ask:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a result as JSON-compatible data, with objects for named tuples."""
+    """Returns a result as JSON-compatible data: named tuples as objects, and arrays as lists."""
     if hasattr(value, "_asdict"):
-        return {name: _plain(each) for name, each in value._asdict().items()}
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    value = value.tolist() if isinstance(value, np.ndarray) else value
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
@@ -258,7 +263,8 @@ class Served:
         route = PictureRoute if sees else CaptionRoute if captions else Route
         self.routes: dict[str, Any] = {each.name: route(each) for each in operations}
         self._first = next(iter(self.routes.values()))
-        self.routes |= {name: Ask(run, name) for name in ASKED if name in methods}
+        asked = ASKED + ("lens",) * has_heads(run.config.model)
+        self.routes |= {name: Ask(run, name) for name in asked if name in methods}
         if has_heads(run.config.model) or has_cross_attention(run.config.model):
             self.routes["attention"] = Explain(run, operations[0].max_length)
         self._heads = []

@@ -92,6 +92,12 @@ class InterveneRequest(Tagged):
     )
 
 
+class LensRequest(Tagged):
+    text: Text
+    target: str | None = Field(None, description="translation of it; by default the model's own")
+    num_best: int | None = Field(None, description="number of most probable tokens; by default 5")
+
+
 class CaptionRequest(BestRequest):
     pictures: Pictures
     prefixes: Texts | None = Field(None, description="how the caption of each picture begins")
@@ -124,6 +130,7 @@ API: dict[str, tuple[str, type[Request]]] = {
     "alternatives": ("Other tokens, and what would follow: alternatives", AlternativesRequest),
     "beam": ("The steps of the search for a translation: steps, beam_size", BeamRequest),
     "intervene": ("The best answer of a changed model: intervene", InterveneRequest),
+    "lens": ("Most probable tokens after each layer of decoder, encoder: lens", LensRequest),
     "generate": ("Continues texts: continuations", WriteRequest),
     "classify": ("Classifies texts or pictures: classes, unread", ClassifyRequest),
 }

@@ -132,6 +132,19 @@ def test_tokens_are_those_that_the_model_reads(tracked):
         assert len(empty) == 0
 
 
+@pytest.mark.parametrize("name", ["translation", "language_model"])
+def test_the_lens_of_the_last_layer_has_the_loss_of_the_tracked_texts(name, cache):
+    task = MAKE[name](cache, **{"evaluate.snapshot_lens": True, "model.num_decoder_layers": 2})
+    params = fresh(task)
+    losses = statistics(task.snapshot(params))["decoder_self/lens"]
+    assert losses.shape == (2, 1)
+    run = jax.jit(task.held_out_sums)
+    sums = [run({"params": params}, batch) for batch in task.head_snapshot._batches]
+    loss = float(sum(x.nll for x in sums) / sum(x.weight for x in sums))
+    assert losses[1, 0] == pytest.approx(loss, rel=1e-5)
+    assert losses[0, 0] != pytest.approx(loss, rel=1e-3)  # control
+
+
 # -- of translators
 
 

@@ -57,6 +57,7 @@ class HeadSnapshots:
       kept: the source and target tokens of the saved rows as the model reads them, up to the saved
         length; the token list of a side that the model does not have is empty.
       linked: all sentence pairs in row order; empty if the gold links are unknown.
+      lens: a function (variables, batch) -> the loss after each decoder layer, or None.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class HeadSnapshots:
         batches: Sequence[Any],
         kept: Sequence[tuple[list[str], list[str]]],
         linked: Sequence[LinkedPair] = (),
+        lens: Callable[[Any, Any], "RowSums"] | None = None,
     ):
         self._attend, self._batches, self._kept, self._linked = attend, batches, kept, linked
+        self._lens = lens
         self._longest = [max((len(tokens[i]) for tokens in kept), default=0) for i in (0, 1)]
         self._run = jax.jit(self._of_batch)
 
@@ -123,6 +126,8 @@ class HeadSnapshots:
                 sums[f"{kind}/{name}"] = rows
             if kind == "cross" and self._linked:
                 cross = weights
+        if self._lens:
+            sums["decoder_self/lens"] = self._lens(variables, batch)
         return maps, sums, cross
 
     @staticmethod

@@ -320,6 +320,8 @@ class EvaluateConfig:
     # of validation texts for its statistics (0: no snapshots), and number with stored weights.
     snapshot_statistics: int = key(64, NOT_NEGATIVE)
     snapshot_sentences: int = key(3, NOT_NEGATIVE)
+    # also the loss of the logit lens after each decoder layer of a Transformer
+    snapshot_lens: bool = key(False)
     # auto | 13a | intl | char | zh | ja-mecab | ko-mecab | none: for BLEU, and for TER in scripts
     # without spaces between words; auto: chosen by the references' script (docs/own_text.md).
     sacrebleu_tokenizer: str = key("auto", signs="translation captioning")

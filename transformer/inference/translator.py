@@ -177,13 +177,7 @@ class Translator(TokenPredictor):
 
     def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
         """Returns the attention for a source and a target, which defaults to the translation."""
-        if target is not None:
-            source, target = self.without_case(variables, source, target)
-        else:
-            # Uses a batch size that a server has already compiled.
-            source = self.lines.without_case(source)
-            [[best]] = self.translate(variables, [source], num_best=1, rows=1)
-            target = best.text
+        source, target = self.with_target(variables, source, target)
         encoded = self.encode_pairs([Pair(source, target)])
         unread = [max(0, len(ids) + 1 - self.max_length) for [ids] in encoded]
         [sources], [targets] = self.encode_texts([source], [target], 1)
@@ -194,6 +188,17 @@ class Translator(TokenPredictor):
             ["<s>", *self.target_tokenizer.pieces(targets)],
             (unread[0], unread[1]),
         )
+
+    def with_target(
+        self, variables: Variables, source: str, target: str | None = None
+    ) -> tuple[str, str]:
+        """Returns a pair in the model's case; the target is by default the translation."""
+        if target is not None:
+            return self.without_case(variables, source, target)
+        # Uses a batch size that a server has already compiled.
+        source = self.lines.without_case(source)
+        [[best]] = self.translate(variables, [source], num_best=1, rows=1)
+        return source, best.text
 
     # -- token ids
 

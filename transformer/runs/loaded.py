@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +10,26 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention
 from transformer.bridges.formats import Export, write_export
-from transformer.checks import check
+from transformer.checks import check, count_results
 from transformer.config import assign
 from transformer.config.keys import having
 from transformer.data.corpora import Tagger
-from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.files import import_sibling
 from transformer.inference import interventions
 from transformer.inference.base import Embeddings
 from transformer.inference.confidence import Confidence, estimate, read_weights
+from transformer.inference.explanations import Attribution, Lens, attribute, read_layers
 from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import Alternative, Branch, NextToken
 from transformer.inference.inspection import Inspector, count_and_temperature
 from transformer.inference.prefixes import Prefix
 from transformer.inference.translator import Translator
-from transformer.operations import OPERATIONS, Operation, Request, TextScore, list_of_texts
+from transformer.operations import OPERATIONS, Operation, Request, TextScore, list_of_texts, pair_up
 from transformer.runs.run import Run, TrainedRun
 from transformer.runs.workdir import load_config, run_folder, stored_run
 from transformer.tasks import REGISTRY
-from transformer.tasks.pair_scores import refuse_blank
+from transformer.tasks.pair_scores import make_pairs
 from transformer.tasks.translation import TranslationTask
 
 
@@ -123,7 +123,7 @@ class LoadedRun(Run):
           source_tag: see `translate`.
         """
         operation, texts = self.operation("score"), list_of_texts(texts)
-        targets = self._targets("score", texts, targets)
+        targets = pair_up("score", self.trained.predictor, texts, targets)
         pairs = list(zip(texts, targets, strict=True)) if operation.has_pairs else texts
         return [score for [score] in operation.answer(Request(pairs, source_tag=source_tag))]
 
@@ -137,7 +137,8 @@ class LoadedRun(Run):
         operation, texts = self.operation("confidence"), list_of_texts(texts)
         if targets is None:
             return [sure for _, sure in operation.answer(Request(texts, source_tag=source_tag))]
-        targets, weights = self._targets("confidence", texts, targets), read_weights(self.folder)
+        targets = pair_up("confidence", self.trained.predictor, texts, targets)
+        weights = read_weights(self.folder)
         tokens = self.next_tokens(texts, targets, 1, source_tag=source_tag)
         return [estimate(weights, *each) for each in zip(targets, tokens, strict=True)]
 
@@ -158,7 +159,7 @@ class LoadedRun(Run):
         """
         self._check_task("next_tokens")
         texts = list_of_texts(texts)
-        targets = self._targets("next_tokens", texts, targets)
+        targets = pair_up("next_tokens", self.trained.predictor, texts, targets)
         options = count_and_temperature(num_best, temperature)
         if isinstance(model := self.trained.predictor, Generator):
             return model.distributions(self.trained.variables, model.text_batches(texts), *options)
@@ -204,16 +205,8 @@ class LoadedRun(Run):
           source_tag: see `translate`.
         """
         self._check_task("evaluate")
-        sources, lists = self._tagged(texts, source_tag), list(map(list_of_texts, references))
-        if not sources or not lists or {*map(len, lists)} != {len(sources)}:
-            counts = ", ".join(map(str, map(len, lists))) or "no"
-            raise UserError(
-                f"evaluate has {len(sources)} texts and {counts} references: give each text one"
-            )
-        pairs = []
-        for number, texts_of_pair in enumerate(zip(sources, *lists, strict=True), 1):
-            source, first, *more = (refuse_blank(text, f"text {number}") for text in texts_of_pair)
-            pairs.append(Pair(source, first, None, (*more,)))
+        lists = list(map(list_of_texts, references))
+        pairs = make_pairs(self._tagged(texts, source_tag), lists)
         config = self.config.copy_and_resolve_references()
         config.evaluate.perturbed_sentences = 0
         task = TranslationTask.from_folder(self.folder, config, pairs)
@@ -259,12 +252,8 @@ class LoadedRun(Run):
           target: a translation of the text; by default, the model generates the translation.
           source_tag: see `translate`.
         """
-        predictor = self.trained.predictor
-        if target is not None and not isinstance(predictor, Translator):
-            raise UserError(f"attention of config.task={self.config.task} has no target")
-        targets = [] if target is None else list_of_texts([target])
-        [text] = self._sources([text], source_tag)
-        attention = predictor.attention(self.trained.variables, text, *targets)
+        pair = self._pair("attention", text, target, source_tag)
+        attention = self.trained.predictor.attention(self.trained.variables, *pair)
         if not attention.weights:
             raise UserError(
                 f"config.model.architecture={self.config.model.architecture} has no attention"
@@ -289,6 +278,31 @@ class LoadedRun(Run):
             yield self
         finally:
             self.trained, self._operations = before
+
+    def lens(
+        self, text: str, target: str | None = None, num_best: int = 5, source_tag: str | None = None
+    ) -> dict[str, Lens]:
+        """Returns the most probable tokens after each layer; see `attention` and `next_tokens`."""
+        count_and_temperature(num_best, 1.0)
+        pair = self._pair("lens", text, target, source_tag)
+        return read_layers(self.trained.predictor, self.trained.variables, pair, num_best)
+
+    def attribution(
+        self,
+        text: str,
+        target: str | None = None,
+        method: str = "integrated_gradients",
+        steps: int = 128,
+        source_tag: str | None = None,
+    ) -> Attribution:
+        """Returns how much each token that is read adds to each token that is written.
+
+        Args:
+          target, source_tag: see `attention`.
+          method, steps: see `explanations.attribute`.
+        """
+        pair = self._pair("attribution", text, target, source_tag)
+        return attribute(self.trained.predictor, self.trained.variables, pair, method, steps)
 
     def export(self, format: str, folder: str | Path) -> Path:
         """Exports the model and a model card in a format of `bridges.formats`; returns the folder.
@@ -324,11 +338,11 @@ class LoadedRun(Run):
     def _check_task(self, method: str) -> None:
         """Raises UserError if the run's task does not support the method."""
         task = self.config.task
-        if method not in (methods := REGISTRY[task].operations):
+        if method not in (methods := (*REGISTRY[task].operations, "attention", "embeddings")):
             having = [name for name, each in REGISTRY.items() if method in each.operations]
             raise UserError(
                 f"{method} is for config.task={' or '.join(having)}: {self.folder} is a run of "
-                f"config.task={task}, which has {', '.join(methods)}, attention, embeddings"
+                f"config.task={task}, which has {', '.join(methods)}"
             )
 
     def _best(
@@ -341,7 +355,8 @@ class LoadedRun(Run):
     ) -> list[Any]:
         """Returns all results for each text, or only the best one if `num_best` is None."""
         operation, texts = self.operation(name), list_of_texts(texts)
-        request = Request(texts, self._count(num_best), tag, prefixes=list_of_texts(prefix or ()))
+        count = count_results(self.config, num_best)
+        request = Request(texts, count, tag, prefixes=list_of_texts(prefix or ()))
         answers = operation.answer(request)
         if num_best is not None:
             return answers
@@ -351,21 +366,6 @@ class LoadedRun(Run):
         self._check_task(method)
         return Inspector(self.trained.predictor, self.trained.variables)
 
-    def _targets(
-        self, method: str, texts: Sequence[str], targets: Iterable[str] | None
-    ) -> list[str]:
-        """Returns the targets of a method, one for each text, or [] for a language model."""
-        if isinstance(self.trained.predictor, Generator):
-            if targets is not None:
-                raise UserError(f"{method} of a language model has no targets: leave them out")
-            return []
-        if targets is None:
-            raise UserError(f"{method} of a translator needs targets: {method}(sources, targets)")
-        targets = list_of_texts(targets)
-        if len(texts) != len(targets):
-            raise UserError(f"{method} has {len(texts)} sources and {len(targets)} targets")
-        return targets
-
     def _sources(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
         """Returns the texts with their tags; raises UserError if one is blank."""
         tagged, model = self._tagged(texts, source_tag), self.trained.predictor
@@ -373,19 +373,14 @@ class LoadedRun(Run):
             raise UserError("the text is blank: give one that has words")
         return tagged
 
+    def _pair(self, method: str, text: str, target: str | None, tag: str | None) -> list[str]:
+        """Returns a text, and its target if there is one, as a translator reads them."""
+        self._check_task(method)
+        if target is not None and not isinstance(self.trained.predictor, Translator):
+            raise UserError(f"{method} of config.task={self.config.task} has no target")
+        return self._sources([text], tag) + ([] if target is None else list_of_texts([target]))
+
     def _tagged(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
         """Returns the source texts, with their tags prepended if the model uses tags."""
         tag = Tagger(self.config.data, source_tag)
         return [tag(text, f"text {number}") for number, text in enumerate(list_of_texts(texts), 1)]
-
-    def _count(self, num_best: int | None) -> int:
-        """Returns the number of results for each text, after checking `num_best`."""
-        if num_best is None:
-            return 1
-        config = self.config.copy_and_resolve_references()
-        try:
-            assign(config, "decode.num_best", num_best)
-            check(config)
-        except UserError as error:
-            raise UserError(str(error).replace("config.decode.num_best", "num_best")) from None
-        return num_best

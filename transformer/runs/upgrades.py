@@ -19,7 +19,8 @@ from transformer.errors import UserError
 FORMAT = 2  # the format that this version writes
 # For each earlier format, a function that converts a saved config to the next format, in place.
 UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {
-    1: lambda saved: None,  # adds model.attention_sink and head_gate; their defaults change nothing
+    # Adds model.attention_sink, model.head_gate and evaluate.snapshot_lens, which are off.
+    1: lambda saved: None,
 }
 
 

@@ -29,6 +29,7 @@ from transformer.data.encode import TOKENIZER, batched
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import Params
+from transformer.inference.explanations import lens_of
 from transformer.inference.generator import Generator
 from transformer.metrics.tokens import add, summarize
 from transformer.model.build import build_model
@@ -60,7 +61,7 @@ class LanguageModelTask(TokenTask):
     model_noun, invitation = "language model", "Type to continue"
     sources = REGISTRY
     metrics = "texts"
-    operations = ("generate", "score", "next_tokens")
+    operations = ("generate", "score", "next_tokens", "lens", "attribution")
     reads = DOCUMENTS
 
     text: LanguageText
@@ -167,7 +168,7 @@ class LanguageModelTask(TokenTask):
         texts = [row for batch in batches for row in zip(*batch, strict=True)][:readable]
         begins = [tokens[segments == 1][:READABLE] for tokens, _, segments in texts]
         tokens = [([], self.predictor.pieces(begin)) for begin in begins]
-        return HeadSnapshots(attend, batches, tokens)
+        return HeadSnapshots(attend, batches, tokens, lens=lens_of(self.predictor, settings))
 
     def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
         runs = self.split_sums({"params": params}, split, stacked=True)

@@ -34,6 +34,7 @@ from transformer.data.parallel.training_pairs import (
     read_training_pairs,
     undirected,
 )
+from transformer.inference.explanations import lens_of
 from transformer.inference.segments import measure_lines, source_language
 from transformer.inference.translator import Translator
 from transformer.tasks.base import plan_summary, refuse_empty
@@ -252,4 +253,5 @@ def snapshot_of_pairs(
             words.append(map(words_of_text, map(word_ends, texts), tokenizer.starts(texts)))
         gold = (GoldLinks(pair.alignment or ()) for pair in chosen)
         linked += map(LinkedPair, *words, gold)
-    return HeadSnapshots(translator.batch_attention, batches, tokens[:first], linked)
+    lens = lens_of(translator, config.evaluate)
+    return HeadSnapshots(translator.batch_attention, batches, tokens[:first], linked, lens)

@@ -63,7 +63,7 @@ class TranslationTask(TokenTask):
     sources = sources.REGISTRY
     metrics = "translations"
     operations = ("translate", "score", "evaluate", "next_tokens", "alternatives", "beam")
-    operations += ("confidence",)
+    operations += ("confidence", "lens", "attribution")
     reads, is_translated = PAIRS, True
 
     text: TranslationText

@@ -364,6 +364,7 @@
       const place = { ...given(one, text), target: written, position };
       found = (await post("alternatives", { ...asked, ...place }, signal)).alternatives;
     }
+    const layers = entry ? await readLayers(one, text, written, position, signal) : [];
     if (signal.aborted) return;
     byId("words").hidden = false;
     const open = (i) => go({ position: i === position ? null : i });
@@ -371,11 +372,24 @@
     byId("instead").hidden = !entry;
     if (!entry) return;
     byId("instead-title").replaceChildren("Instead of ", tokenMark(entry.token));
+    byId("layers").replaceChildren(...layers);
     byId("entropy").textContent =
       `Entropy: ${entry.entropy.toFixed(2)} nats. Choose one: what is before it stays, and the rest follows.`;
     drawBars(byId("bars"), found, entry.token, ({ prefix }) => {
       go({ answer: 0 }, translates ? { prefix } : { text: prefix });
     });
+  }
+
+  /** The most probable token at a place after each layer: the logit lens. */
+  async function readLayers(one, text, written, position, signal) {
+    if (!one.run.operations.includes("lens")) return [];
+    const pair = hasTarget(one) ? { text, target: written } : { text: written };
+    const asked = { ...fields(one.run), ...pair, num_best: 1 };
+    const { best, log_probs: logProbs } = (await post("lens", asked, signal)).lens.decoder;
+    return best.flatMap((tokens, layer) => [
+      layer ? `, layer ${layer} ` : "After each layer: embedding ",
+      tokenMark(tokens[position][0]), ` ${percent(logProbs[layer][position][0])}`,
+    ]);
   }
 
   async function showBeam(one, text, signal) {

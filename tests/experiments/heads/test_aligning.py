@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+import transformer
 from experiments.heads import alignment
 from experiments.heads import links as head_links
 from experiments.heads.links import Head, HeadLinks, LinkScore
@@ -30,7 +31,8 @@ def once():
 def aligned(tiny, tmp_path_factory):
     """The workdir of a run that was aligned, its scores, the links it wrote and how it ended."""
     folder = tiny.copy(tmp_path_factory.mktemp("aligned") / "run")
-    ended = command("--mode=align", f"--workdir={folder}", f"--output={folder / 'links.txt'}")
+    at = f"--workdir={folder}", f"--output={folder / 'links.txt'}"
+    ended = command("--mode=align", *at, "--attribution")
     assert ended.code == 0, ended
     scores = head_links.read_csv(folder / "figures" / "alignment" / "alignment.csv")
     return folder, scores, (folder / "links.txt").read_text().splitlines(), ended
@@ -84,6 +86,18 @@ def test_scores_and_the_best_heads_links_are_those_of_every_pair_read_alone(alig
         path = folder / "figures" / "alignment" / name
         assert str(path) in ended.out
         assert path.stat().st_size > 0
+
+
+def test_integrated_gradients_link_a_word_to_the_source_word_that_adds_most(aligned, tiny):
+    run, hits, total = transformer.load(tiny.workdir), 0, 0
+    for pair in open_source(run.config.data)["test"]:
+        each = run.attribution(pair.source, pair.target, steps=head_links.STEPS)
+        rows = each.values[:-1, : len(each.source_tokens) - 1]
+        links = {(int(row.argmax()), j) for j, row in enumerate(rows) if row.max() > 0}
+        hits += 2 * len(links & {*pair.alignment})
+        total += len(links) + len(pair.alignment)
+    [rate] = re.findall(r"integrated gradients: AER (\S+),", aligned[3].out)
+    assert float(rate) == pytest.approx(1 - hits / total, abs=1e-3)
 
 
 def test_files_of_pairs_and_links_take_the_place_of_the_test_set(aligned, tmp_path):

@@ -52,6 +52,8 @@ def test_another_word_is_chosen_and_the_history_goes_back_and_forward(chromium, 
         found = run.alternatives(TEXT, own, 1)
         texts = page.locator("#bars small").all_inner_texts()
         assert texts == [each.text for each in found]
+        layers = run.lens(TEXT, own)["decoder"].best[:, 1, 0]
+        assert page.locator("#layers .token").all_inner_texts() == [*map(str, layers)]
         other = next(
             i for i, each in enumerate(found) if each.word and each.token != entries[1].token
         )

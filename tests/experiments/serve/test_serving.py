@@ -46,6 +46,9 @@ def test_probabilities_and_the_beam_are_those_of_the_run(site, loaded):
     }
     for name, (asked, right) in answers.items():
         assert site.post(name.replace("steps", "beam"), asked).json()[name] == right
+    layers = site.post("lens", {"text": "a b c", "target": "c d", "num_best": 2}).json()["lens"]
+    best = {stack: each.best.tolist() for stack, each in own.lens("a b c", "c d", 2).items()}
+    assert {stack: each["best"] for stack, each in layers.items()} == best
     whole = site.post("translate", {"texts": ["a b c"], "prefixes": ["d"]}).json()
     assert [best.text for best in own.translate(["a b c"], 1, prefix=["d"])[0]] == [
         each["text"] for each in whole["translations"][0]
@@ -104,7 +107,7 @@ def test_health_runs_metrics_and_schema_are_answered(site, runs):
     assert site.get("/health").json()["status"] == "ready"
     described = site.get("/api/runs").json()
     assert [run["name"] for run in described["runs"]] == [run.name for run in runs]
-    asked = ["next_tokens", "alternatives", "beam", "attention", "intervene"]
+    asked = ["next_tokens", "alternatives", "beam", "lens", "attention", "intervene"]
     assert described["runs"][0]["operations"] == ["translate", "score", *asked]
     sizes = {"body": 2**20, "texts": 64, "characters": 5_000, "tokens": 8_192, "waiting": 256}
     assert described["limits"] == sizes | {"seconds": 30.0}
