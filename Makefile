@@ -45,7 +45,7 @@ test-browser: .venv/installed
 test-device: .venv/installed
 	XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -n $(WORKERS) -W default -m "device and not slow"
 
-# Measures speed, memory and start on this machine; exit code 1 if something became slower.
+# Measures speed, memory and start on this machine.
 bench: .venv/installed
 	$(BIN)/python -m experiments.benchmark --out=$(BENCH) $(FLAGS)
 

@@ -46,14 +46,13 @@ def benchmark(run: Run, options: Options) -> None:
     possible = [kind for kind in KINDS if kind != "decoding" or translates]
     kinds = choose(options.parts, possible)
     peers = choose_peers(options.peers)
-    before = summary.read(Path(options.baseline).expanduser()) if options.baseline else None
     trace = Path(options.trace).expanduser() if options.trace else None
     with open_output(options.output) if options.output else contextlib.nullcontext() as file:
         setting = Setting(peers=tuple(peers), trace=trace)
         results = measure({kind: (kind, Workload(config)) for kind in kinds}, setting)
         if file:
             file.write(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    show_results(results, before, config.name)
+    show_results(results, config.name)
     if trace and "training" in kinds:
         logger.info(f"wrote profiler traces to {trace}")
 
@@ -75,19 +74,13 @@ def choose(text: str | None, parts: Sequence[str]) -> list[str]:
     return [name for name in parts if name in names]
 
 
-def show_results(results: Mapping[str, Any], before: Mapping[str, Any] | None, name: str) -> bool:
-    """Prints the results and the regressions from `before`; returns whether anything regressed."""
+def show_results(results: Mapping[str, Any], name: str) -> None:
+    """Prints the results."""
     parts, title = results["parts"], f"{name} on {summary.machine(results['environment'])}"
     if training := list(map(list, training_rows(parts))):
         print_rows(Table(title, TRAINING_HEAD, training, len(TRAINING_HEAD)))
     others = list(map(list, other_rows(parts)))
     print_rows(Table("" if training else title, OTHER_HEAD, others, len(OTHER_HEAD)))
-    if not before:
-        return False
-    changes = summary.compare(before, results)
-    for line in summary.report(before, results, changes):
-        print(line, flush=True)
-    return any(change.worse for change in changes)
 
 
 # -- the tables

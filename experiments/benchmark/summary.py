@@ -1,30 +1,19 @@
-"""Summary statistics of a benchmark, and regressions from an earlier benchmark.
+"""Summary statistics of a benchmark.
 
 Statistics are medians and quartiles over rounds. A cost is a time relative to large matmuls in the
 same round: a cost of 1.5 is 1.5 times the time of matmuls with as many FLOPs. If FLOPs are not
 counted, the cost is the number of FLOPs that matmuls perform in that time, in units of 1e12.
-Benchmarks are compared by cost, so that a slow machine is not mistaken for slow code.
+Compare benchmarks by cost, so that a slow machine is not mistaken for slow code.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-
-from transformer.files import Each, read_json
 
 UNIT = 1e12  # FLOPs
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 MATMUL, STEP, OURS_LOW = "matmul", "step", "ours_bfloat16"
-OURS = (STEP, "loop", "decoding", "cold", "warm")
-# Quantities to compare: key -> (name, tolerated relative increase).
-COMPARED = {
-    "cost": ("time", 0.05),
-    "compile_cost": ("compilation", 0.15),
-    "peak_bytes": ("peak memory", 0.05),
-}
-STARTS, START_MARGIN = ("cold", "warm"), 0.15
 Numbers = Sequence[float] | np.ndarray
 Spread = dict[str, float]
 SystemRecords = Mapping[str, Mapping[str, Any]]  # keyed by system; see `turns.rotate`
@@ -95,62 +84,6 @@ def quantity(number: float, unit: str) -> str:
     return f"{number:.3g} {PREFIXES[power]}{unit}"
 
 
-# -- comparison with an earlier benchmark
-
-
-class QuantityChange(NamedTuple):
-    """The ratio of a quantity to the baseline, and whether it is worse beyond margin and noise."""
-
-    part: str
-    system: str
-    quantity: str
-    ratio: float
-    worse: bool
-
-
-def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[QuantityChange]:
-    """Returns the changes of all quantities measured by both benchmarks on the same workloads."""
-    changes = []
-    for name, part in new["parts"].items():
-        before = old["parts"].get(name, {})
-        if before.get("workload") != part.get("workload"):
-            continue
-        for system in OURS:
-            now, then = (each.get("numbers", {}).get(system, {}) for each in (part, before))
-            for key, (title, margin) in COMPARED.items():
-                if key in now and key in then:
-                    margin = START_MARGIN if system in STARTS else margin
-                    ratio, worse = relate(then[key], now[key], margin)
-                    changes.append(QuantityChange(name, system, title, ratio, worse))
-    return changes
-
-
-def relate(old: Spread, new: Spread, margin: float) -> tuple[float, bool]:
-    """Returns the ratio of medians, and whether it exceeds 1 + margin with disjoint quartiles."""
-    ratio = new["median"] / old["median"]
-    return ratio, ratio > 1 + margin and new["low"] > old["high"]
-
-
-def report(
-    old: Mapping[str, Any], new: Mapping[str, Any], changes: Sequence[QuantityChange]
-) -> list[str]:
-    """Returns the lines of a report: the machine of the baseline, and each regression."""
-    then = old["environment"]
-    commit = f", commit {then['code']['commit'][:7]}" if then["code"] else ""
-    lines = [f"compared with the baseline of {machine(then)}{commit}"]
-    missing = sorted(new["parts"].keys() - {change.part for change in changes})
-    if missing:
-        lines.append(f"the baseline has not the same work in: {', '.join(missing)}")
-    worse = [change for change in changes if change.worse]
-    lines += [
-        f"{part}, {system}: {title} is {ratio:.2f} times that of the baseline"
-        for part, system, title, ratio, _ in worse
-    ]
-    if not worse:
-        lines.append(f"nothing of {len(changes)} quantities became worse")
-    return lines
-
-
 def machine(environment: Mapping[str, Any]) -> str:
     """Returns a description of the devices, the processor and the JAX version."""
     devices = environment["devices"]
@@ -158,9 +91,3 @@ def machine(environment: Mapping[str, Any]) -> str:
         f"{devices['count']} x {devices['kind']}, {environment['cores']} cores of "
         f"{environment['processor']}, jax {environment['packages'].get('jax')}"
     )
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Returns the results of an earlier benchmark; raises UserError if the file is invalid."""
-    shape = {"environment": dict, "parts": Each(dict)}
-    return read_json(path, shape, "give --baseline a file that a benchmark has written")

@@ -1,4 +1,4 @@
-"""The `positions` mode: figures of every positional encoding, and phasors as a GIF and a page.
+"""The `positions` mode: figures of every positional encoding, and a page of phasors.
 
 All values are computed by the hooks of the classes in `transformer.model.positions`. Encodings
 that are added to the REGISTRY of that package are plotted automatically.
@@ -9,11 +9,10 @@ angle per position: one radian for the first pair of dimensions, and less for ea
 pairing of the dimensions is determined from the encoding itself.
 """
 
-import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -21,12 +20,8 @@ from jaxtyping import Float, Real
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Circle, ConnectionPatch
 from matplotlib.ticker import MaxNLocator
-from PIL import Image
 
-from transformer.files import write_bytes
 from transformer.model.config import ModelConfig
 from transformer.model.positions.registry import acts_in, fitting_names
 from transformer.runs.run import CHECKPOINTS, Run
@@ -50,8 +45,6 @@ EPSILON = float(np.finfo(np.float32).eps)
 # Phasors have few dimensions, so that each hand and cell is visible. Their frequencies span the
 # same range as in a wider model, which has more frequencies.
 PHASOR_WIDTH, PHASOR_POSITIONS = 16, 48
-POSITIONS_PER_SECOND = 4
-GIF_INCHES, GIF_DOTS, PALETTE = (6.4, 4.0), 100, 64  # PALETTE: colours per frame
 ON_CIRCLE = 1e-4  # tolerance for rounding errors
 SHADES = 33  # number of colours; odd, so that zero has its own colour
 
@@ -71,10 +64,7 @@ def positions(run: Run) -> Iterator[Path]:
     yield from draw(every, count, place)
     if model.d_model % 2 == 0:  # dimensions rotate in pairs
         yield draw_rotation(every, count, place / "rotation_by_offset.png")
-    drawn = phasors_of(model)
-    for phasor in drawn:
-        yield draw_gif(phasor, place / f"phasors_{phasor.name}.gif")
-    yield write_phasors(drawn, place / "positions.html")
+    yield write_phasors(phasors_of(model), place / "positions.html")
 
 
 def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Path]:
@@ -276,39 +266,6 @@ def hands_of(table: Float[np.ndarray, "L D"]) -> list[tuple[int, int]]:
     return []
 
 
-def draw_gif(phasor: Phasors, picture: Path) -> Path:
-    """Writes an animated GIF of the hands, with a frame per position; returns `picture`."""
-    _, table, hands = phasor
-    figure, frames = plotting.new_figure(*GIF_INCHES, layout=None), []
-    figure.set_dpi(GIF_DOTS)
-    canvas: Any = figure.canvas
-    strip = figure.add_axes((0.09, 0.6, 0.89, 0.06))
-    rows = figure.add_axes((0.09, 0.12, 0.89, 0.46), sharex=strip)
-    moving = [_draw_hand(figure, strip, number, hand) for number, hand in enumerate(hands)]
-    style = {"cmap": plotting.SIGNED, "vmin": -1, "aspect": "auto"}
-    vector = plotting.heat_map(strip, table[:1], **style)
-    image = plotting.heat_map(rows, table, **style)
-    strip.set(yticks=[])
-    strip.tick_params(bottom=False, labelbottom=False)
-    strip.set_ylabel("pe(p)", rotation=0, ha="right", va="center")
-    rows.set(xlabel="dimension, from 0", ylabel="position p, from 0", xticks=range(len(table[0])))
-    heading = figure.text(0.535, 0.95, "", ha="center")
-    for position in range(len(table)):
-        for line, (sine, cosine) in zip(moving, hands, strict=True):
-            line.set_data([0, table[position, cosine]], [0, table[position, sine]])
-        vector.set_data(table[position : position + 1])
-        image.set_data(np.where(np.arange(len(table))[:, None] <= position, table, np.nan))
-        heading.set_text(f"{phasor.name}, position {position}")
-        canvas.draw()
-        frame = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
-        frames.append(frame.quantize(PALETTE, dither=Image.Dither.NONE))
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    pace, data = {"duration": 1000 // POSITIONS_PER_SECOND, "loop": 0}, io.BytesIO()
-    frames[0].save(data, "GIF", save_all=True, append_images=frames[1:], optimize=True, **pace)
-    write_bytes(picture, data.getvalue())
-    return picture
-
-
 def write_phasors(drawn: Sequence[Phasors], page: Path) -> Path:
     """Writes a page that shows the hands, with a slider for the position; returns `page`."""
     encodings = [{**phasor._asdict(), "table": encode_array(phasor.table)} for phasor in drawn]
@@ -321,21 +278,3 @@ def write_phasors(drawn: Sequence[Phasors], page: Path) -> Path:
         last=PHASOR_POSITIONS - 1,
         phasors={"shades": list(shades), "encodings": encodings},
     )
-
-
-def _draw_hand(figure: Figure, strip: Axes, number: int, hand: tuple[int, int]) -> Line2D:
-    """Draws a hand's circle, with lines to the hand's two cells of the strip; returns the hand."""
-    box = strip.get_position()
-    width = 2 * box.width / PHASOR_WIDTH
-    axes = figure.add_axes((box.x0 + number * width, 0.73, width, 0.2), aspect="equal")
-    axes.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2))
-    axes.axis("off")
-    axes.add_patch(Circle((0, 0), 1, fill=False, color="0.6"))
-    for dimension in hand:
-        ends = {"xyA": (0, -1), "coordsA": axes.transData, "xyB": (dimension, -0.5)}
-        line = ConnectionPatch(**ends, coordsB=strip.transData, color="0.75", linewidth=0.8)
-        figure.add_artist(line)
-    colour, end_colour = plotting.COLOURS[:2]
-    end = {"marker": "o", "markersize": 6, "markevery": [1], "color": colour, "linewidth": 2}
-    [line] = axes.plot([], [], markerfacecolor=end_colour, markeredgecolor=end_colour, **end)
-    return line

@@ -140,7 +140,6 @@ class Options:
     peers: str | None = _flag(
         BENCHMARK, "peers to measure in turn, such as torch,ctranslate2; by default those installed"
     )
-    baseline: str | None = _flag(BENCHMARK, "JSON of an earlier benchmark to compare with")
     trace: str | None = _flag(BENCHMARK, "folder for JAX's profiler traces of the steps")
 
     def needed(self, name: str, *others: str) -> str:

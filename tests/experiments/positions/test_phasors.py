@@ -1,4 +1,4 @@
-"""Phasors are the pairs of sinusoids, in a GIF and in a page that holds their bits."""
+"""Phasors are the pairs of sinusoids, in a page that holds their bits."""
 
 import base64
 import functools
@@ -6,7 +6,6 @@ import json
 import re
 
 import numpy as np
-from PIL import Image
 from position_examples import COUNT, SIZES, encoding
 
 from experiments.positions import plots
@@ -24,20 +23,6 @@ def test_the_hands_of_each_order_are_found_in_its_numbers():
         "split": [(i, i + 8) for i in range(8)],
     }
     assert plots.hands_of(encoding("learned").table(COUNT)) == []
-
-
-def test_the_gif_has_a_frame_for_each_position(tmp_path):
-    phasor = drawn()[0]
-    gif = plots.draw_gif(phasor._replace(table=phasor.table[:3]), tmp_path / "new" / "a.gif")
-    with Image.open(gif) as image:
-        assert image.n_frames == 3
-        frames = []
-        for number in range(3):
-            image.seek(number)
-            frames.append(np.asarray(image.convert("RGB"), int))
-    assert np.abs(frames[0] - frames[1]).max() > 100
-    # 48 such frames are less than a megabyte.
-    assert gif.stat().st_size / 3 * plots.PHASOR_POSITIONS < 1_000_000
 
 
 def test_the_page_holds_the_tables_bit_for_bit(tmp_path):

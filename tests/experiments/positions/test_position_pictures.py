@@ -78,8 +78,7 @@ def test_the_mode_draws_with_and_without_a_trained_run(tiny, tmp_path, two_encod
     new = tmp_path / "new"
     ended = command("--mode=positions", f"--config={tiny.config}", f"--workdir={new}")
     assert ended.code == 0, ended.err
-    names = ("sinusoidal_add.png", "rotation_by_offset.png", "phasors_sinusoidal.gif",
-             "positions.html")  # fmt: skip
+    names = ("sinusoidal_add.png", "rotation_by_offset.png", "positions.html")  # fmt: skip
     paths = [str(new / "figures" / "positions" / name) for name in names]
     assert [line for line in ended.out.splitlines() if line.startswith(str(new))] == paths
     trained = tiny.copy(tmp_path / "trained")
