@@ -32,7 +32,6 @@ LAUNCH = "transformer-jax" if INSTALLED else "python launch.py"
 SEAL = "sha256"  # key in a JSON file for the digest of all other keys
 MAX_FILE = 2**26  # default maximum bytes of a file that is read into memory
 MAX_LINE = 2**30  # maximum bytes of a JSON line, such as a document
-MAX_UNPACKED = 2**28  # maximum uncompressed bytes of the arrays in an npz file
 DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError)
 DAMAGE += (zipfile.BadZipFile, zlib.error)
 MAX_NUMBER = 2**63
@@ -228,18 +227,13 @@ def open_arrays(path: Path) -> Iterator[Any]:
     """Yields the arrays of an npz file, keyed by name; each array is read on access.
 
     Raises:
-      ValueError: an array is missing or damaged, or the arrays would exceed the memory limit.
+      ValueError: an array is missing or damaged, or does not fit in memory.
     """
     import numpy as np
 
     try:
-        with open_file(path) as file, zipfile.ZipFile(file) as archive:
-            size = sum(info.file_size for info in archive.infolist())
-            if size > max(MAX_UNPACKED, os.fstat(file.fileno()).st_size):
-                raise ValueError(f"it unpacks to {size:,} bytes")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as arrays:
-                yield arrays
+        with open_file(path) as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as arrays:
+            yield arrays
     except (*DAMAGE, MemoryError) as error:
         raise ValueError((str(error).splitlines() or [type(error).__name__])[0][:80]) from error
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from configs import base
+from pair_corpus import prepare_corpus
 from transformer.data.documents import prepare_text
 from transformer.data.labelled import prepare_labelled
 from transformer.data.pairs import Labelled, Pair
-from transformer.data.parallel.corpus import prepare_corpus
 
 RNG = random.Random(1)
 WORDS = ["".join(RNG.choices("abcdefgh", k=4)) for _ in range(40)]
@@ -30,7 +30,8 @@ def prepare(cache: Path) -> list[bytes]:
     labelled, own = prepare_labelled(ITEMS, ("a", "b"), *rest)
     stores = corpus.source, corpus.target, text.store, labelled.store
     arrays = [array for store in stores for array in (store.tokens, store.offsets)]
-    told = corpus.report, corpus.unknown_fraction, text.words, text.unknown, labelled.cut
+    unknown = corpus.unknown_fraction, text.unknown_fraction
+    told = corpus.report, *unknown, text.words, labelled.cut
     return [
         *(np.array(array).tobytes() for array in (*arrays, labelled.labels)),
         *(t.model for t in (corpus.source_tokenizer, corpus.target_tokenizer, tokenizer, own)),

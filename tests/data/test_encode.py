@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from configs import base
+from pair_corpus import prepare_corpus
 from source_settings import refused
 from transformer.data.pairs import Pair
 from transformer.data.parallel import corpus as pipeline
-from transformer.data.parallel.corpus import prepare_corpus
 from transformer.errors import UserError
 from transformer.tasks.translation import load_tokenizers, save_tokenizers
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from configs import base
+from pair_corpus import prepare_corpus
 from transformer.checks import check
 from transformer.data.batches import BatchPlan
 from transformer.data.pairs import Pair
-from transformer.data.parallel.corpus import prepare_corpus
 from transformer.data.parallel.modifiers import (
     AUGMENTED,
     MODIFIERS,

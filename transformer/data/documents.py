@@ -43,16 +43,7 @@ from transformer.errors import RunError, UserError
 logger = logging.getLogger(__name__)
 
 # Old quotations, enough to test memorisation.
-QUOTATIONS = (
-    "the only true wisdom is in knowing you know nothing",
-    "the unexamined life is not worth living",
-    "no man ever steps in the same river twice",
-    "a journey of a thousand miles begins with a single step",
-    "i think therefore i am",
-    "if i have seen further it is by standing on the shoulders of giants",
-    "all that glitters is not gold",
-    "the journey not the arrival matters",
-)
+QUOTATIONS = Path(__file__).with_name("quotations.txt").read_text("utf-8").splitlines()
 ENCODE_AT_ONCE = 1_000  # documents
 # Scripts without spaces between words: Thai, Lao, Tibetan, Burmese; Khmer; kana and Han.
 UNSPACED_CHARACTER = re.compile(
@@ -172,11 +163,6 @@ class Documents(Encoded):
     digest: str = ""
 
     @property
-    def documents(self) -> int:
-        """Number of documents."""
-        return len(self.store)
-
-    @property
     def words(self) -> int:
         """Number of words in the raw text; see `count_words`."""
         return self.notes.get("words", 0)
@@ -189,7 +175,7 @@ class Documents(Encoded):
     @property
     def ends(self) -> int:
         """Number of document ends that the model must predict."""
-        return 0 if self.whole else self.documents
+        return 0 if self.whole else len(self.store)
 
 
 def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Documents:

@@ -63,14 +63,9 @@ class Encoded:
     arrays_digest: str = ""
 
     @property
-    def unknown(self) -> int:
-        """Number of unknown tokens."""
-        return self.notes["unknown"]
-
-    @property
     def unknown_fraction(self) -> float:
         """Fraction of tokens that are unknown (out-of-vocabulary rate)."""
-        return self.unknown / max(1, self.notes["tokens"])
+        return self.notes["unknown"] / max(1, self.notes["tokens"])
 
     def side(self, name: str) -> TokenStore:
         """Returns the encoded texts of a side, or its raw texts, named `<side>_text`, if saved."""

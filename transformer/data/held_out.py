@@ -37,14 +37,8 @@ FIX = "it has the text that the run is scored on; restore the original, or train
 PAIR = {"source": str, "target": str, "links?": [[int]]}
 LABELLED = {"text": str, "label": str, "kind?": str}
 DOCUMENT = {"text": str}
-PICTURE = {
-    "picture": int,
-    "name": str,
-    "question": str,
-    "label": str,
-    "kind": str,
-    "boxes": [[int]],
-}
+PICTURE = dict.fromkeys(("name", "question", "label", "kind"), str)
+PICTURE |= {"picture": int, "boxes": [[int]]}
 
 Numbers = Int[np.ndarray, "usable"]  # item indices, from zero
 Ranks = UInt64[np.ndarray, "items"]

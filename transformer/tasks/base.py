@@ -59,12 +59,7 @@ class Task(abc.ABC):
     predictor: Predictor
     plan: Plan
 
-    def __init__(
-        self,
-        config: ConfigDict,
-        like: "Task | None" = None,
-        folder: Path | None = None,
-    ):
+    def __init__(self, config: ConfigDict, like: "Task | None" = None, folder: Path | None = None):
         self.config = config
         if like is not None and text_of(like.config) == text_of(config):
             self.text = like.text

@@ -34,12 +34,7 @@ from transformer.tasks.base import (
     refuse_empty,
 )
 from transformer.tasks.classification import SCORED_SPLITS
-from transformer.tasks.pictures import (
-    PICTURE,
-    make_picture_network,
-    read_held_out,
-    train_tokenizer,
-)
+from transformer.tasks.pictures import PICTURE, make_picture_network, read_held_out, train_tokenizer
 from transformer.tasks.translation import TranslationTask, TranslationText, check_layers
 
 

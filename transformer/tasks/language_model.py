@@ -208,13 +208,13 @@ class LanguageModelTask(TokenTask):
             "splits": {
                 split: {
                     "tokens": len(each.store.tokens),
-                    "documents": each.documents,
+                    "documents": len(each.store),
                     "words": each.words,
                     "bytes": each.bytes,
                 }
                 for split, each in texts.items()
             },
-            "oov_rate": text.unknown / len(text.store.tokens),
+            "oov_rate": text.unknown_fraction,
             "vocabulary": {"all": self.text.tokenizer.vocab_size},
             "batches_per_epoch": plan.epoch_length,
             "shapes": [list(plan.shape)],
@@ -226,11 +226,9 @@ def _check_held_out(held_out: Mapping[str, Documents]) -> None:
     for split, text in held_out.items():
         if not len(text.store.tokens):
             raise UserError(f"the {split} text is empty: name a file with some")
-        if text.unknown:
-            fraction = text.unknown / len(text.store.tokens)
-            logger.warning(
-                f"warning: {fraction:.3%} of the tokens of {split} are not in the vocabulary"
-            )
+        if fraction := text.unknown_fraction:
+            line = f"warning: {fraction:.3%} of the tokens of {split} are not in the vocabulary"
+            logger.warning(line)
 
 
 def scores_of(nll: float, text: Documents) -> dict[str, int | float]:

@@ -24,7 +24,7 @@ from transformer.data.corpora import (
 from transformer.data.encode import Restartable
 from transformer.data.held_out import splits_held_out
 from transformer.data.pairs import SPLITS, Pair, canonical
-from transformer.data.parallel.corpus import SIDES, Corpus, encode_corpora, prepare_corpus
+from transformer.data.parallel.corpus import SIDES, Corpus, encode_corpora
 from transformer.data.parallel.sources import open_source
 from transformer.data.parallel.training_pairs import (
     Hashes,
@@ -69,10 +69,8 @@ def read_text(
     corpora = corpora_of(data)
     if not corpora:
         pairs = _open(data, earlier)
-        scored = _scored(pairs)
-        return pairs, prepare_corpus(
-            pairs["train"], data, tokenizer, folder, scored, initial, earlier
-        )
+        text = read_training_pairs(pairs["train"], data, _scored(pairs), earlier)
+        return pairs, encode_corpora([text], data, tokenizer, folder, initial=initial)
     opened: dict[str, Mapping[str, Iterable[Pair]]] = {}
     for corpus in corpora:
         # Corpora with the same data, such as both directions, share one opened source.

@@ -30,13 +30,7 @@ from transformer.metrics.tokens import add, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks import pair_scores, pair_text
-from transformer.tasks.base import (
-    PAIRS,
-    TokenTask,
-    check_positions,
-    model_fields,
-    plan_sizes,
-)
+from transformer.tasks.base import PAIRS, TokenTask, check_positions, model_fields, plan_sizes
 from transformer.tasks.pair_scores import cut_line, find_translations
 
 logger = logging.getLogger(__name__)
@@ -92,10 +86,7 @@ class TranslationTask(TokenTask):
         pair_scores.check_scores(self.config.evaluate)
         tags = Tagger(self.config.data, None)
         untagged = [pair._replace(source=tags.split(pair.source)[1]) for pair in given]
-        lines = (
-            cut_line(given, self.predictor),
-            training_pairs.seen_line(folder, untagged),
-        )
+        lines = cut_line(given, self.predictor), training_pairs.seen_line(folder, untagged)
         for line in filter(None, lines):
             logger.warning(line)
         encode, longest = self.predictor.source_tokenizer.encode, self.predictor.max_length
@@ -316,9 +307,7 @@ class TranslationTask(TokenTask):
 
 
 def make_translator(
-    config: ConfigDict,
-    source_tokenizer: Tokenizer,
-    target_tokenizer: Tokenizer,
+    config: ConfigDict, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer
 ) -> Translator:
     """Returns the translation model for a config and its tokenizers."""
     check_vocabularies(config.model, source_tokenizer.has_pieces_of(target_tokenizer))

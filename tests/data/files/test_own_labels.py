@@ -100,7 +100,7 @@ def test_a_tokenizer_learns_of_long_texts_too(tmp_path):
     config.data.cache_dir, config.tokenizer.vocab_size = str(tmp_path), 400
     texts, tokenizer = prepare_labelled(items, "ab", config.data, config.tokenizer)
     assert len(tokenizer.encode(THAI[:1])[0]) < 8 < len(THAI[0])
-    assert texts.unknown == 0
+    assert texts.unknown_fraction == 0
 
 
 FOLDER = {

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from configs import base
+from pair_corpus import prepare_corpus
 from transformer.checks import check
 from transformer.data.batches import Batch, BatchPlan
 from transformer.data.pairs import Pair
-from transformer.data.parallel.corpus import Corpus, prepare_corpus
+from transformer.data.parallel.corpus import Corpus
 from transformer.data.tokenizer import PAD_ID, Tokenizer, draws
 from transformer.errors import UserError
 from transformer.training.placement import prefetch

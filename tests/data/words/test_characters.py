@@ -5,8 +5,8 @@ import unicodedata
 import pytest
 
 from configs import base
+from pair_corpus import prepare_corpus
 from transformer.data.pairs import Pair
-from transformer.data.parallel.corpus import prepare_corpus
 from transformer.errors import UserError
 from transformer.tasks import pair_text
 from transformer.tasks.pair_scores import refuse_blank

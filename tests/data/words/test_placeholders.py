@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from configs import base
+from pair_corpus import prepare_corpus
 from transformer.data.pairs import Pair
-from transformer.data.parallel.corpus import prepare_corpus
 from transformer.data.placeholders import NAMES, read_line, read_pair, write_text
 from transformer.data.words import Words
 from transformer.tasks.translation import load_tokenizers, save_tokenizers

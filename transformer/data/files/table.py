@@ -12,12 +12,7 @@ from transformer.data.files.arrow import is_dataset, read_arrow
 from transformer.data.files.delimited import read_delimited, read_jsonl, read_sheet
 from transformer.data.files.locate import class_files
 from transformer.data.files.rows import BrokenError, Fields, Rows, RowTable, listed
-from transformer.data.files.text import (
-    HEAD_BYTES,
-    content_of,
-    open_unpacked,
-    plain_name,
-)
+from transformer.data.files.text import HEAD_BYTES, content_of, open_unpacked, plain_name
 from transformer.data.files.tmx import memories, read_tmx
 from transformer.errors import UserError, shorten
 

@@ -19,22 +19,17 @@ COLUMNS = (".csv", ".tsv")  # need the name of a column
 FORMATS: dict[str, Callable[..., Document]] = {
     ".srt": read_srt,
     ".vtt": read_vtt,
-    ".po": read_po,
-    ".pot": read_po,
-    ".xliff": read_xliff,
-    ".xlf": read_xliff,
+    **dict.fromkeys((".po", ".pot"), read_po),
+    **dict.fromkeys((".xliff", ".xlf"), read_xliff),
     ".tmx": read_tmx,
-    ".html": read_html,
-    ".htm": read_html,
-    ".xhtml": read_html,
+    **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
     ".md": read_md,
     ".docx": read_docx,
     ".odt": read_odt,
     ".xlsx": read_xlsx,
     ".json": read_json,
     ".properties": read_properties,
-    ".csv": read_csv,
-    ".tsv": read_csv,
+    **dict.fromkeys(COLUMNS, read_csv),
 }
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -27,13 +27,7 @@ from transformer.data.encode import (
 )
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import MAX_PAIRS, Augmentation, augmentation_of
-from transformer.data.parallel.training_pairs import (
-    Hashes,
-    HeldOutReport,
-    TrainingPairs,
-    read_training_pairs,
-    undirected,
-)
+from transformer.data.parallel.training_pairs import HeldOutReport, TrainingPairs, undirected
 from transformer.data.placeholders import NAMES, PLACEHOLDER_RULE, read_pair
 from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer, with_symbols
@@ -169,20 +163,6 @@ class Corpus(Encoded):
 def tokenizer_names(joint: bool) -> tuple[str, ...]:
     """Returns the file names of a run's tokenizers, source first."""
     return (TOKENIZER,) if joint else ("tokenizer.source.model", "tokenizer.target.model")
-
-
-def prepare_corpus(
-    pairs: Iterable[Pair],
-    data: ConfigDict,
-    settings: ConfigDict,
-    folder: Path | None = None,
-    held_out: Mapping[str, Iterable[Pair]] | None = None,
-    initial: Path | None = None,
-    earlier: Hashes | None = None,
-) -> Corpus:
-    """Prepares a single corpus; see `read_training_pairs` and `encode_corpora`."""
-    text = read_training_pairs(pairs, data, held_out or {}, earlier)
-    return encode_corpora([text], data, settings, folder, initial=initial)
 
 
 def encode_corpora(
