@@ -39,12 +39,12 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
 
 
 def render(template: str, **values: Any) -> str:
-    """Renders a template to a page; templates pass data to scripts with the `tojson` filter."""
+    """Renders a template to a page or text; templates pass data to scripts with `tojson`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(
             [TEMPLATE_FOLDER, *filter(Path.is_dir, TEMPLATE_FOLDER.iterdir())]
         ),
-        autoescape=True,
+        autoescape=jinja2.select_autoescape(),  # pages, not texts
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

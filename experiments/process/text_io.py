@@ -301,16 +301,13 @@ class Lines:
 
     def _arriving(self) -> Iterator[list[bytes]]:
         """Yields the lines of a pipe in chunks, as they arrive."""
-        last = bytearray()
+        rest = b""
         while block := os.read(self._stream.fileno(), BLOCK):
-            *lines, rest = block.split(b"\n")
+            *lines, rest = (rest + block).split(b"\n")
             if lines:
-                lines[0] = bytes(last) + lines[0]
-                last.clear()
                 yield lines
-            last += rest
-        if last:
-            yield [bytes(last)]
+        if rest:
+            yield [rest]
 
     def _check(self, head: bytes) -> None:
         """Raises UserError if the first bytes of a file show that it is not a text file."""

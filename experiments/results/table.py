@@ -68,15 +68,8 @@ class Results(NamedTuple):
 
     def to_markdown(self) -> str:
         """Returns the results as Markdown."""
-        parts = [f"# {markdown_text(self.title)}", f"```\n{' '.join(self.command.split())}\n```"]
-        for table in self.tables:
-            parts += [f"{table.caption}:" if table.caption else "", markdown_table(table)]
-        parts += map(markdown_text, self.notes)
-        parts.append("\n".join(f"- {name}: `{text}`" for name, text in self.signatures.items()))
-        if self.missing:
-            lines = (f"- {markdown_text(line)}" for line in self.missing)
-            parts.append("Not in the table:\n\n" + "\n".join(lines))
-        return "\n\n".join(filter(None, parts)) + "\n"
+        text = web_page.render("markdown.txt", markdown_text=markdown_text, **self._asdict())
+        return text.rstrip() + "\n"
 
 
 def describe(comparison: Comparison, title: str, command: str) -> Results:
@@ -89,18 +82,6 @@ def describe(comparison: Comparison, title: str, command: str) -> Results:
         list_signatures(comparison),
         list_missing(comparison.trials),
     )
-
-
-def markdown_table(table: Table) -> str:
-    """Returns a table as Markdown, without its caption."""
-
-    def line(texts: Iterable[str], mark: str = "") -> str:
-        cells = (f"{mark}{markdown_text(text)}{mark}".replace("|", "\\|") for text in texts)
-        return f"| {' | '.join(cells)} |"
-
-    ruler = ("---" if column < table.names else "---:" for column, _ in enumerate(table.head))
-    rows = [line(row, "**" * (number == table.marked)) for number, row in enumerate(table.rows)]
-    return "\n".join([line(table.head), f"| {' | '.join(ruler)} |", *rows])
 
 
 def with_interval(text: str, interval: Any, show: Callable[[float], str]) -> str:
@@ -239,19 +220,20 @@ def to_csv(sweep: Comparison) -> str:
         for name, value in (each.get(split) or {}).items()
         if not isinstance(value, dict | list) or name.endswith("_ci")
     )
-    tests = {}
+    tests: dict[int, dict[str, Any]] = {}
     for system, each in zip(sweep.systems, sweep.main_differences, strict=True):
         if each and each.has_interval:
-            numbers = [each.p_value, each.corrected, each.detectable, each.signature]
-            tests |= {run.trial.number: numbers for run in system.runs if run.trial}
+            numbers = (each.p_value, each.corrected, each.detectable, each.signature)
+            cells = dict(zip(TEST_COLUMNS, numbers, strict=True))
+            tests |= {run.trial.number: cells for run in system.runs if run.trial}
     titles = [f"{split}_{name}" for split, name in scores]
-    rows = [["number", *keys, "state", *titles, *RUN_COLUMNS, *TEST_COLUMNS]]
+    text = io.StringIO()
+    head = ["number", *keys, "state", *titles, *RUN_COLUMNS, *TEST_COLUMNS]
+    writer = csv.DictWriter(text, head, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
     for trial in sweep.trials:
         numbers = results.get(trial.number, {})
-        row = [trial.number, *(trial.values.get(key) for key in keys), trial.state]
-        row += [(numbers.get(split) or {}).get(name) for split, name in scores]
-        row += [numbers.get(name) for name in RUN_COLUMNS]
-        rows.append(row + tests.get(trial.number, [None] * len(TEST_COLUMNS)))
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+        cells = {f"{s}_{name}": (numbers.get(s) or {}).get(name) for s, name in scores}
+        about = {"number": trial.number, "state": trial.state, **trial.values}
+        writer.writerow(numbers | cells | tests.get(trial.number, {}) | about)
     return text.getvalue()
