@@ -12,7 +12,7 @@ from transformer.data import cleaning
 from transformer.data.corpora import corpora_of, naming
 from transformer.data.parallel.modifiers import check_augmentation
 from transformer.data.pictures.sources import ANSWERS, CLASSES
-from transformer.data.tokenizer import check_models, check_symbols
+from transformer.data.tokenizer import check_symbols
 from transformer.data.tokenizer.draws import strength_of
 from transformer.errors import UserError, shorten
 from transformer.mesh import mesh_sizes
@@ -60,7 +60,11 @@ def check(config: ConfigDict, *uses: str) -> None:
     rules_of(config.train)
     _check_mesh(config.train.mesh, config.model)
     check_symbols(config.tokenizer)
-    check_models(config.tokenizer)
+    if config.tokenizer.joint and config.tokenizer.target_model:
+        raise UserError(
+            f"tokenizer.target_model={config.tokenizer.target_model!r} is for two vocabularies: "
+            "set config.tokenizer.joint=False, or config.tokenizer.model alone"
+        )
     if not config.tokenizer.model:
         strength_of(config.tokenizer, config.tokenizer.kind)
     check_augmentation(config.data, config.tokenizer, "" if task.reads == PAIRS else config.task)

@@ -166,13 +166,10 @@ class DamageError(Exception):
 
 
 def open_file(path: Path, limit: int | None = None) -> io.BufferedReader:
-    """Opens a file for reading; rejects devices and pipes, since reading them may block.
+    """Opens a file for reading; raises OddFileError for a pipe or a device, which may block.
 
     Args:
-      limit: maximum bytes of the file; None for no limit.
-
-    Raises:
-      OddFileError: the path is a pipe or a device, or the file is too large.
+      limit: maximum bytes of the file, or OddFileError is raised; None for no limit.
     """
     if path.is_fifo() or path.is_char_device():
         raise OddFileError(errno.EFBIG, "it is a pipe or a device", str(path))
@@ -226,8 +223,7 @@ def copy_file(path: Path, target: Path, fix: str, digest: str = "") -> str:
 def open_arrays(path: Path) -> Iterator[Any]:
     """Yields the arrays of an npz file, keyed by name; each array is read on access.
 
-    Raises:
-      ValueError: an array is missing or damaged, or does not fit in memory.
+    Raises ValueError if an array is missing or damaged, or does not fit in memory.
     """
     import numpy as np
 

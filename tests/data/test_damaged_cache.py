@@ -31,7 +31,7 @@ def prepare(cache: Path) -> list[bytes]:
     stores = corpus.source, corpus.target, text.store, labelled.store
     arrays = [array for store in stores for array in (store.tokens, store.offsets)]
     unknown = corpus.unknown_fraction, text.unknown_fraction
-    told = corpus.report, *unknown, text.words, labelled.cut
+    told = corpus.report, *unknown, text.notes["words"], labelled.notes["cut"]
     return [
         *(np.array(array).tobytes() for array in (*arrays, labelled.labels)),
         *(t.model for t in (corpus.source_tokenizer, corpus.target_tokenizer, tokenizer, own)),

@@ -88,9 +88,9 @@ def test_a_text_is_its_first_tokens_and_line_breaks_are_blanks(tokenizer):
     assert broken == blank
     assert broken[0] == BOS_ID
     texts = encode_labelled(ITEMS[:3], ("bad", "good"), tokenizer, 5)
-    assert texts.cut == 3
+    assert texts.notes["cut"] == 3
     assert [texts.store[i].tolist() for i in range(3)] == [
         ids[:5] for ids in read_texts([item.text for item in ITEMS[:3]], tokenizer)
     ]
     assert texts.labels.tolist() == [1, 1, 1]
-    assert encode_labelled(ITEMS[:3], ("bad", "good"), tokenizer, 6).cut == 1
+    assert encode_labelled(ITEMS[:3], ("bad", "good"), tokenizer, 6).notes["cut"] == 1

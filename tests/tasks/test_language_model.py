@@ -99,7 +99,7 @@ def test_compare_counts_the_bytes_of_the_scores_if_documents_are_cut(trained):
     assert len(scores["counts"]["nll"]) > 4  # rows have 12 tokens
     bits, size = scores["counts"]["bits_per_byte"].sum(0)
     nll, tokens = scores["counts"]["nll"].sum(0)
-    assert size == task.text.held_out["test"].bytes + 2 == sum(map(len, documents)) + 2
+    assert size == task.text.held_out["test"].notes["bytes"] + 2 == sum(map(len, documents)) + 2
     assert bits / size == pytest.approx(scores["bits_per_byte"])
     assert nll / tokens == pytest.approx(scores["nll"])
 

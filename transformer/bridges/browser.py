@@ -74,13 +74,8 @@ def make_model(config: ModelConfig, params: Any, max_length: int) -> tuple[dict[
     """
     layers.check_expressible("a page", config, layers.EXPRESSIBLE, POSITIONS)
     entries, numbers = _pack_floats(_page_arrays(config, params, max_length))
-    return {"model": _describe_config(config), "arrays": entries}, numbers
-
-
-def _describe_config(config: ModelConfig) -> dict[str, Any]:
-    _, gated = ACTIVATIONS[config.activation]
     names = {half: split_names(getattr(config, f"{half}_names")) for half in HALVES}
-    return {
+    model = {
         "heads": config.num_heads,
         "headWidth": config.head_width,
         "depths": {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers},
@@ -89,8 +84,9 @@ def _describe_config(config: ModelConfig) -> dict[str, Any]:
         "centered": config.norm == "layer",
         "epsilon": config.norm_epsilon,
         "activation": GATED.get(config.activation, config.activation),
-        "gated": gated,
+        "gated": ACTIVATIONS[config.activation][1],
     }
+    return {"model": model, "arrays": entries}, numbers
 
 
 def _page_arrays(config: ModelConfig, params: Any, length: int) -> dict[str, np.ndarray]:

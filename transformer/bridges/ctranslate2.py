@@ -48,11 +48,10 @@ def make_spec(
 ) -> Any:
     """Returns the CTranslate2 specification of a model, including the weights.
 
+    Raises UserError if the package `ctranslate2` is missing, or does not support the model.
+
     Args:
       source, target: the tokens of the source and target vocabularies, in the order of their ids.
-
-    Raises:
-      UserError: the package `ctranslate2` is missing, or does not support the model.
     """
     specs = needed_package("ctranslate2").specs
     layers.check_expressible("CTranslate2", config, EXPRESSIBLE, ADDED, ALONE)

@@ -11,21 +11,11 @@ import numpy as np
 import safetensors.numpy
 from ml_collections import ConfigDict
 
+from transformer import files
 from transformer.bridges import ctranslate2, marian, marian_import, onnx, stablehlo
 from transformer.bridges.reader import TEXTS
 from transformer.data.corpora import corpora_of
 from transformer.errors import UserError, markdown_text
-from transformer.files import (
-    DamageError,
-    copy_file,
-    import_sibling,
-    partial_folder,
-    read_json,
-    read_sealed,
-    write_bytes,
-    write_json,
-    write_text,
-)
 from transformer.inference.translator import Translator
 from transformer.metrics.registry import TABLE, metrics_of
 from transformer.model.config import check_choice
@@ -81,17 +71,17 @@ def _write_bundle(export: Export, folder: Path) -> dict[str, Any]:
     """
     run, again = export.run, "evaluate it, then export it"
     try:
-        choice = read_sealed(run / CHOICE, {"steps": [int], "stored": {"digest": str}})
-    except DamageError as error:
+        choice = files.read_sealed(run / CHOICE, {"steps": [int], "stored": {"digest": str}})
+    except files.DamageError as error:
         raise UserError(f"{run}: {error}: {again}") from None
     # After an interrupted or resumed training, the final weights have not been chosen yet.
     if choice["steps"] != [*export.steps]:
         raise UserError(f"{run} has not chosen its weights yet: {again}")
-    copy_file(run / WEIGHTS, folder / WEIGHTS, again, choice["stored"]["digest"])
+    files.copy_file(run / WEIGHTS, folder / WEIGHTS, again, choice["stored"]["digest"])
     for path in itertools.chain(*map(run.glob, BUNDLE)):
         if path.suffix == ".json":
-            read_json(path, (dict, list), "restore the original")
-        copy_file(path, folder / path.name, "restore the original")
+            files.read_json(path, (dict, list), "restore the original")
+        files.copy_file(path, folder / path.name, "restore the original")
     return choice
 
 
@@ -100,9 +90,9 @@ def _write_float16_bundle(export: Export, folder: Path) -> None:
     choice = _write_bundle(export, folder)
     arrays = safetensors.numpy.load_file(folder / WEIGHTS)
     data = safetensors.numpy.save({name: x.astype(np.float16) for name, x in arrays.items()})
-    write_bytes(folder / WEIGHTS, data)
+    files.write_bytes(folder / WEIGHTS, data)
     choice["stored"] |= {"digest": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-    write_json(folder / CHOICE, choice)
+    files.write_json(folder / CHOICE, choice)
 
 
 def _of_translator(module: Any, *settings: Any) -> Format:
@@ -131,7 +121,7 @@ FORMATS: dict[str, Format] = Registry(
     stablehlo=_of_translator(stablehlo),
     onnx=_of_translator(onnx),
     html=Format(
-        lambda *place: import_sibling("experiments.serve.serve").write_page(*place),
+        lambda *place: files.import_sibling("experiments.serve.serve").write_page(*place),
         TEXTS["usage"]["html"],
     ),
 )
@@ -141,10 +131,7 @@ def write_export(export: Export, name: str, output: Path) -> Path:
     """Exports a run with a model card to the new folder `output`, and returns the folder.
 
     A temporary folder is renamed to `output` only when it is complete.
-
-    Raises:
-      UserError: `output` exists, the format is unknown, or the format does not support the run's
-        model.
+    Raises UserError if `output` exists, or if the format is unknown or does not support the model.
     """
     check_choice("format", name, FORMATS)
     format = FORMATS[name]
@@ -155,7 +142,7 @@ def write_export(export: Export, name: str, output: Path) -> Path:
         )
     if os.path.lexists(output):
         raise UserError(f"{output} is there already: name a new folder")
-    with partial_folder(output) as folder:
+    with files.partial_folder(output) as folder:
         format.write(export, folder)
         _write_card(export, name, folder)
         folder.rename(output)
@@ -185,4 +172,4 @@ def _write_card(export: Export, name: str, folder: Path) -> None:
         usage=FORMATS[name].usage + f"\n\nA text begins with a tag: {tags}." * bool(tags),
         scores="\n".join(table) if rows else "This run was not scored.",
     )
-    write_text(folder / "README.md", text)
+    files.write_text(folder / "README.md", text)

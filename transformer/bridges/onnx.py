@@ -43,10 +43,8 @@ def make_graphs(config: ModelConfig, params: Any) -> dict[str, Any]:
     """Returns the graphs `encoder` and `decoder` as a `ModelProto` each; they compute in float32.
 
     Token ids are int32. Keys and values have the shape [layers, 2, B, H, positions, K]: `past` has
-    the keys and values of earlier tokens, and the second result has those of all tokens.
-
-    Raises:
-      UserError: the package `onnx` is missing, or the model is not supported.
+    the keys and values of earlier tokens, and the second result has those of all tokens. Raises
+    UserError if the package `onnx` is missing, or if the model is not supported.
     """
     package = reader.needed_package("onnx")
     layers.check_expressible("the format onnx", config, EXPRESSIBLE, POSITIONS)

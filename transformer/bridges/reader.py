@@ -24,11 +24,7 @@ def usage_of(name: str) -> str:
 
 
 def needed_package(name: str) -> Any:
-    """Imports a package that only one export format needs.
-
-    Raises:
-      UserError: the package is not installed.
-    """
+    """Imports a package that only one export format needs; raises UserError if it is missing."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:

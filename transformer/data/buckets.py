@@ -1,12 +1,11 @@
 """Training batches that are computed from their index, with length buckets and mixed corpora."""
 
 import abc
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int, Real
+from jaxtyping import Float, Int
 
 BatchT = TypeVar("BatchT")
 # Stream(make, first) yields make(first), make(first + 1) and so on.
@@ -118,8 +117,7 @@ class Share(NamedTuple):
     drawn: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Bucket:
+class Bucket(NamedTuple):
     """Sentences batched with one static shape: `rows` sequences of up to `length` tokens.
 
     The sentences are spread evenly over `batches` batches per epoch, so some rows may be empty.
@@ -200,31 +198,28 @@ class BucketPlan(Plan[BatchT]):
             # batch could have few sentences.
             rows = -(-count // (batches * multiple)) * multiple
             for buckets in self._in_turn:
-                buckets[i] = dataclasses.replace(buckets[i], rows=rows, batches=batches)
+                buckets[i] = buckets[i]._replace(rows=rows, batches=batches)
         self.buckets = self._in_turn[0]
         self._ends = np.cumsum([bucket.batches for bucket in self.buckets])
         self.epoch_length = int(self._ends[-1])
 
     @property
     def padding_fraction(self) -> float:
-        """Fraction of padding tokens in an epoch."""
+        """Fraction of padding tokens, as the mean over all epochs."""
         tokens = sum(bucket.batches * bucket.rows * bucket.length for bucket in self.buckets)
-        return 1.0 - self.epoch_sum(self.mean_lengths) / tokens
+        used = sum(
+            float(own[part.members].sum()) * part.drawn / max(1, len(part.members))
+            for own, buckets in zip(np.atleast_2d(self.mean_lengths), self._in_turn, strict=True)
+            for bucket in buckets
+            for part in bucket.parts
+        )
+        return 1.0 - used / len(self._in_turn) / tokens
 
     @property
     def drawn(self) -> list[int]:
         """Number of sentences that an epoch samples from each corpus."""
         parts = zip(*(bucket.parts for bucket in self.buckets), strict=True)
         return [sum(part.drawn for part in own) for own in parts]
-
-    def epoch_sum(self, values: Real[np.ndarray, "*epochs sentences"]) -> float:
-        """Returns the sum of `values` over an epoch's sentences, as the mean over all epochs."""
-        return sum(
-            float(own[part.members].sum()) * part.drawn / max(1, len(part.members))
-            for own, buckets in zip(np.atleast_2d(values), self._in_turn, strict=True)
-            for bucket in buckets
-            for part in bucket.parts
-        ) / len(self._in_turn)
 
     @abc.abstractmethod
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> BatchT:

@@ -43,7 +43,16 @@ from transformer.errors import RunError, UserError
 logger = logging.getLogger(__name__)
 
 # Old quotations, enough to test memorisation.
-QUOTATIONS = Path(__file__).with_name("quotations.txt").read_text("utf-8").splitlines()
+QUOTATIONS = (
+    "the only true wisdom is in knowing you know nothing",
+    "the unexamined life is not worth living",
+    "no man ever steps in the same river twice",
+    "a journey of a thousand miles begins with a single step",
+    "i think therefore i am",
+    "if i have seen further it is by standing on the shoulders of giants",
+    "all that glitters is not gold",
+    "the journey not the arrival matters",
+)
 ENCODE_AT_ONCE = 1_000  # documents
 # Scripts without spaces between words: Thai, Lao, Tibetan, Burmese; Khmer; kana and Han.
 UNSPACED_CHARACTER = re.compile(
@@ -154,6 +163,8 @@ REGISTRY: dict[str, Callable[[Any], Splits]] = {
 class Documents(Encoded):
     """Encoded documents, each followed by end-of-sentence unless `whole` is true.
 
+    `notes` also has the numbers of `words` (see `count_words`) and UTF-8 `bytes` in the raw text.
+
     Attributes:
       whole: whether the text is one document without a meaningful start and end.
       digest: digest of the documents, as 8 hexadecimal digits.
@@ -161,16 +172,6 @@ class Documents(Encoded):
 
     whole: bool = False
     digest: str = ""
-
-    @property
-    def words(self) -> int:
-        """Number of words in the raw text; see `count_words`."""
-        return self.notes.get("words", 0)
-
-    @property
-    def bytes(self) -> int:
-        """Number of UTF-8 bytes in the raw text."""
-        return self.notes.get("bytes", 0)
 
     @property
     def ends(self) -> int:

@@ -254,11 +254,6 @@ class EncodedTexts(Encoded):
         """Returns the token ids of the texts `numbers`; see `TokenStore.gather`."""
         return self.store.gather(numbers, width)[0]
 
-    @property
-    def cut(self) -> int:
-        """Number of texts that were truncated."""
-        return self.notes["cut"]
-
     def items(self) -> list[Ids]:
         """Returns the token ids of each text."""
         return [self.store[i] for i in range(len(self.store))]

@@ -17,16 +17,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Integer
 
+from transformer import files
 from transformer.errors import UserError
-from transformer.files import (
-    Each,
-    digest_file,
-    partial_folder,
-    read_json,
-    whole_file,
-    write_json,
-    write_text,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -89,15 +81,15 @@ class StoreWriter:
     """Collects sequences in an anonymous temporary file, to save memory.
 
     Args:
-      folder: folder of the temporary file, which `files` closes, or None to use memory.
+      folder: folder of the temporary file, which `stack` closes, or None to use memory.
       dtype: np.int32 for token ids, np.uint8 for texts in UTF-8.
     """
 
     def __init__(
-        self, folder: Path | None, files: contextlib.ExitStack, dtype: type[np.generic] = np.int32
+        self, folder: Path | None, stack: contextlib.ExitStack, dtype: type[np.generic] = np.int32
     ):
         file = tempfile.TemporaryFile(dir=folder) if folder else io.BytesIO()  # noqa: SIM115
-        self._file, self._dtype = files.enter_context(file), dtype
+        self._file, self._dtype = stack.enter_context(file), dtype
         self._lengths = [np.zeros(1, np.int64)]
 
     def add(self, sequences: Sequence[Any]) -> None:
@@ -137,13 +129,13 @@ def cached_arrays(
         logger.warning(f"{folder} is damaged: it is made again")
         shutil.rmtree(folder)
     if not folder.exists():  # it only appears once it is complete
-        with partial_folder(folder) as partial:
+        with files.partial_folder(folder) as partial:
             arrays, notes = make(partial)
             for name, array in arrays.items():
-                with whole_file(partial / f"{name}.npy", binary=True) as file:
+                with files.whole_file(partial / f"{name}.npy", binary=True) as file:
                     np.save(file, array)
-            write_text(partial / NOTES, json.dumps(notes))
-            write_json(partial / DIGESTS, _digest_files(partial))
+            files.write_text(partial / NOTES, json.dumps(notes))
+            files.write_json(partial / DIGESTS, _digest_files(partial))
             try:
                 os.rename(partial, folder)
             except OSError:
@@ -151,7 +143,7 @@ def cached_arrays(
                     raise
     # Uses plain arrays: slicing np.memmap, a subclass, takes ten times as long.
     arrays = {p.stem: np.asarray(np.load(p, mmap_mode="r")) for p in folder.glob("*.npy")}
-    digests = read_json(folder / DIGESTS, Each(str), f"delete {folder}")
+    digests = files.read_json(folder / DIGESTS, files.Each(str), f"delete {folder}")
     del digests[NOTES]
     digest = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:24]
     return arrays, json.loads((folder / NOTES).read_bytes()), digest
@@ -160,12 +152,12 @@ def cached_arrays(
 def _is_whole(folder: Path) -> bool:
     """Returns whether all files of a cache folder match their digests."""
     try:
-        return read_json(folder / DIGESTS, Each(str), "") == _digest_files(folder)
+        return files.read_json(folder / DIGESTS, files.Each(str), "") == _digest_files(folder)
     except (OSError, UserError):
         return False
 
 
 def _digest_files(folder: Path) -> dict[str, str]:
     """Returns the size and the digest of each file of a cache folder, keyed by name."""
-    files = *folder.glob("*.npy"), folder / NOTES
-    return {file.name: f"{file.stat().st_size}:{digest_file(file, '')}" for file in files}
+    paths = *folder.glob("*.npy"), folder / NOTES
+    return {path.name: f"{path.stat().st_size}:{files.digest_file(path, '')}" for path in paths}

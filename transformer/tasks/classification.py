@@ -298,7 +298,7 @@ class ClassificationTask(Task):
         return {
             "texts": sum(sizes.values()),
             **{f"of class {label}": sizes[label] for label in self.text.labels},
-            f"cut to {self.config.data.max_tokens} tokens": encoded.cut,
+            f"cut to {self.config.data.max_tokens} tokens": encoded.notes["cut"],
         }
 
     def preview(self) -> dict[str, Any]:

@@ -209,8 +209,7 @@ class LanguageModelTask(TokenTask):
                 split: {
                     "tokens": len(each.store.tokens),
                     "documents": len(each.store),
-                    "words": each.words,
-                    "bytes": each.bytes,
+                    **{unit: each.notes[unit] for unit in ("words", "bytes")},
                 }
                 for split, each in texts.items()
             },
@@ -244,7 +243,7 @@ def scores_of(nll: float, text: Documents) -> dict[str, int | float]:
     Source: Jelinek et al. 1977 (perplexity); Gao et al. 2020, "The Pile", section 3.1 (bits per
     byte).
     """
-    words, size = text.words + text.ends, text.bytes + text.ends
+    words, size = (text.notes[unit] + text.ends for unit in ("words", "bytes"))
     return {
         "tokens": len(text.store.tokens),
         "word_perplexity": math.exp(min(nll / max(1, words), 700.0)),

@@ -67,9 +67,8 @@ class PictureTask(ClassificationTask):
         make_picture_network(self.config.model, *sizes, self.config.data.max_tokens * asks)
 
     def read_text(self, folder: Path | None) -> LabelledText:
-        source = open_pictures(
-            self.config.data, look_of(self.config.model, self.config.data), self.label_type
-        )
+        look = look_of(self.config.model, self.config.data)
+        source = open_pictures(self.config.data, look, self.label_type)
         held = {split: source.splits[split] for split in SCORED_SPLITS}
         refuse_empty(held, "")
         tokenizer = None

@@ -135,13 +135,9 @@ class TranslationTask(TokenTask):
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns loss, perplexity and accuracy of the references, and BLEU of the translations.
 
-        If `data.length_generalization_size` is set, there is a split "length_generalization".
-
-        Final scores also include the translations with their log-probabilities in nats and token
-        counts, in the format of the `score` mode. Tokens are counted as in the search.
-
-        Final scores of the test set also include `parts`: the final scores of each corpus if there
-        are several, and of perturbed copies of `evaluate.perturbed_sentences` pairs.
+        Final scores also include `texts` (see `pair_scores.text_files`), and for the test set also
+        `parts`: the final scores of each corpus if there are several, and of perturbed copies of
+        `evaluate.perturbed_sentences` pairs.
 
         Evaluations during training decode up to `evaluate.max_sentences` sentences with a beam size
         of `evaluate.training_beam_size`. The maximum length of a translation is 1.5 times the

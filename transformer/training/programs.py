@@ -45,11 +45,10 @@ class StepPrograms:
     def prepare(self, batch: Any, arguments: Callable[[], tuple]) -> Future[Any]:
         """Starts to compile the programs for this batch shape, unless an earlier call has done so.
 
+        The future completes when the programs are compiled, or raises the compiler's error.
+
         Args:
           arguments: a function that returns the step's arguments, as arrays or as shapes.
-
-        Returns:
-          A future that completes when the programs are compiled, or raises the compiler's error.
         """
         shapes = tuple(x.shape for x in jax.tree.leaves(batch))
         if shapes not in self._ready:

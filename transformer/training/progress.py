@@ -30,15 +30,12 @@ COMPILING = "compiling"
 def line_progress(
     total: int | None, hidden: bool, what: str = "line"
 ) -> Iterator[Callable[[int], None]]:
-    """Shows the number of processed lines on stderr, if stderr is a terminal.
+    """Shows progress on stderr, if it is a terminal; yields a function that adds processed lines.
 
     Args:
       total: number of lines, or None if it is unknown.
       hidden: whether to hide the progress even on a terminal, because the results show it.
       what: name of the counted items.
-
-    Yields:
-      A function to call with the number of lines processed since the last call.
     """
     bar = RichProgress(
         TextColumn(what),

@@ -62,6 +62,9 @@ class PictureSplit(NamedTuple):
     digests: Sequence[str] = ()
 
 
+Splits = dict[str, PictureSplit]
+
+
 def look_of(model: ConfigDict, data: ConfigDict) -> Look:
     """Returns the image format of a config's model."""
     return Look(model.picture_size, model.picture_channels, data.ink)
@@ -82,9 +85,7 @@ def open_pictures(data: ConfigDict, look: Look, label_type: str) -> LabelledSour
     return LabelledSource(items, labels, sizes, {s: splits[s].pixels for s in SPLITS})
 
 
-def _hold_out(
-    train: PictureSplit, splits: Sequence[str], data: ConfigDict
-) -> dict[str, PictureSplit]:
+def _hold_out(train: PictureSplit, splits: Sequence[str], data: ConfigDict) -> Splits:
     """Splits `train` into training and held-out items, with all items of an image together."""
     sizes = {}
     for split in splits:
@@ -132,7 +133,7 @@ def resize(pixels: UInt8[np.ndarray, "N h w c"], look: Look) -> UInt8[np.ndarray
 # -- sources
 
 
-def _open_scenes(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
+def _open_scenes(data: ConfigDict, look: Look, label_type: str) -> Splits:
     splits, generate = {}, scenes.describe if label_type == CAPTIONS else scenes.generate
     for number, split in enumerate(SPLITS):
         noise, items, pictures = np.random.default_rng((data.seed, number)), [], []
@@ -147,7 +148,7 @@ def _open_scenes(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pic
     return splits
 
 
-def _open_digits(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
+def _open_digits(data: ConfigDict, look: Look, label_type: str) -> Splits:
     from sklearn.datasets import load_digits  # takes a second to import
 
     numbers, labels = load_digits(return_X_y=True)
@@ -155,7 +156,7 @@ def _open_digits(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pic
     return {"train": _with_classes([*map(str, labels)], pixels, look, "digits")}
 
 
-def _open_idx(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
+def _open_idx(data: ConfigDict, look: Look, label_type: str) -> Splits:
     """Reads pairs of IDX files: images in `<split>_source`, their labels in `<split>_target`."""
     splits = {}
     for split in SPLITS:
@@ -190,7 +191,7 @@ def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
         ) from error
 
 
-def _easy_vqa(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
+def _easy_vqa(data: ConfigDict, look: Look, label_type: str) -> Splits:
     """Returns images and questions from the package `easy-vqa`, or a folder in its format."""
     folder = corpus_folder(data) if data.path else None
     if folder is None:
@@ -213,7 +214,7 @@ def _easy_vqa(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pictur
     return splits
 
 
-def _open_picture_files(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
+def _open_picture_files(data: ConfigDict, look: Look, label_type: str) -> Splits:
     """Returns the images listed in tables, or the images in class folders."""
     splits = {}
     for split, name in split_sources(data).items():
@@ -266,7 +267,7 @@ def _read_split(items: Sequence[tuple[str, str, str]], folder: Path, look: Look)
     return PictureSplit(labelled, np.stack(pictures) if pictures else empty, digests)
 
 
-def _open_tfds(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
+def _open_tfds(data: ConfigDict, look: Look, label_type: str) -> Splits:
     splits = tfds.open_splits(data, ("picture", "label"), lambda picture, label: (picture, label))
     read = {}
     for split, records in splits.items():
@@ -276,9 +277,7 @@ def _open_tfds(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pictu
 
 
 # The function for each source, and the label types that it provides.
-REGISTRY: dict[
-    str, tuple[Callable[[ConfigDict, Look, str], dict[str, PictureSplit]], tuple[str, ...]]
-] = {
+REGISTRY: dict[str, tuple[Callable[[ConfigDict, Look, str], Splits], tuple[str, ...]]] = {
     "scenes": (_open_scenes, (ANSWERS, CAPTIONS)),
     "digits": (_open_digits, (CLASSES,)),
     "idx": (_open_idx, (CLASSES,)),

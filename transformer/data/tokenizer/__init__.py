@@ -210,15 +210,6 @@ def load_tokenizer(path: Path) -> Tokenizer:
 # -- an existing sentencepiece model instead of a trained one
 
 
-def check_models(settings: ConfigDict) -> None:
-    """Raises UserError if a joint vocabulary is configured with two models."""
-    if settings.joint and settings.target_model:
-        raise UserError(
-            f"tokenizer.target_model={settings.target_model!r} is for two vocabularies: set "
-            "config.tokenizer.joint=False, or config.tokenizer.model alone"
-        )
-
-
 def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) -> Tokenizer:
     """Imports a sentencepiece model file as a tokenizer with this project's special ids.
 
