@@ -42,11 +42,7 @@ class Options:
         "processes that train this run together: HOST:PORT,COUNT,INDEX with the address of the "
         "first, and the number of this one from 0; or auto in a job of Slurm, Open MPI or TPUs",
     )
-    linked_checkpoints: bool = _flag(
-        TRAIN,
-        "train a run whose checkpoints are a link out of its folder: it writes and deletes there",
-        False,
-    )
+    linked_checkpoints: bool = _flag(TRAIN, "train although checkpoints/ is a link", False)
     seeds: int | None = _flag(TRAIN, "train a config with this many seeds, from config.seed on")
     input: str | None = _flag(
         f"evaluate {LINE_MODES} intervene prune embeddings",
@@ -54,13 +50,8 @@ class Options:
         "set; embeddings: contexts of --token; evaluate, intervene: any format of "
         "training text, or sacrebleu:wmt14/full,en-de; evaluate: or behaviour)",
     )
-    references: str | None = _flag(
-        "evaluate intervene",
-        "comma-separated files with the references of --input, one per line",
-    )
-    name: str | None = _flag(
-        EVALUATE, "name of the results of --input; default: the name of the file"
-    )
+    references: str | None = _flag("evaluate intervene", "comma-separated reference files")
+    name: str | None = _flag(EVALUATE, "name of the results of --input; default: that of the file")
     output: str | None = _flag(
         f"plan benchmark compare {LINE_MODES} export prune",
         "output file; default: standard output (plan, benchmark: also write JSON; compare: a "
@@ -68,8 +59,7 @@ class Options:
     )
     format: str | None = _flag(
         "export",
-        "format in which to export: bundle (the default), html, ctranslate2, ctranslate2_int8, "
-        "onnx, stablehlo or marian",
+        "bundle (the default), html, ctranslate2, ctranslate2_int8, onnx, stablehlo or marian",
     )
     runs: str | None = _flag(
         "compare",
@@ -78,25 +68,16 @@ class Options:
     )
     levels: str | None = _flag(
         "compare",
-        "comma-separated validation scores; compare reports after how many minutes each system "
-        "reached them; default: the best that all reach",
+        "validation scores, such as 38,40, whose time to report; default: the best that all reach",
     )
-    set: str | None = _flag(
-        "compare", "name of the test set in evaluations/ of each run; default: its own"
-    )
+    set: str | None = _flag("compare", "test set in evaluations/ of each run; default: its own")
     source_tag: str | None = _flag(
         f"evaluate {EXPLAIN} align translate score intervene prune beam",
         "tag before every source, such as <2de>, for a model of several corpora",
     )
-    prefix_column: bool = _flag(
-        "translate", "a tab and the beginning of the translation follow each line", False
-    )
-    column: str | None = _flag(
-        "translate", "name, or number from 0, of the column of a table (CSV, TSV) to translate"
-    )
-    retranslate: bool = _flag(
-        "translate", "also translate entries of a document that have a translation", False
-    )
+    prefix_column: bool = _flag("translate", "second column: how the translation begins", False)
+    column: str | None = _flag("translate", "column of a CSV or TSV: name, or number from 0")
+    retranslate: bool = _flag("translate", "also translate entries that have a translation", False)
     confidence: bool = _flag("translate", "a tab and a probability follow each translation", False)
     sort: str | None = _flag("translate", "confidence: rows with probability, least sure first")
     least_chrf: int | None = _flag("confidence", "least sentence chrF of a right line; default 60")
@@ -106,13 +87,9 @@ class Options:
     prompt: str | None = _flag("generate", "prompt for a single text, in place of --input")
     sentence: str | None = _flag(f"{EXPLAIN} {BEAM}", "sentence whose attention, lens, ... to draw")
     picture: str | None = _flag(ATTENTION, "file of the picture whose attention to draw")
-    translation: str | None = _flag(
-        EXPLAIN, "translation of --sentence; the model's own by default"
-    )
+    translation: str | None = _flag(ATTENTION, "translation of --sentence; default: the model's")
     hide_eos: bool = _flag(ATTENTION, "leave out the end-of-sentence column and renormalise", False)
-    layer: int | None = _flag(
-        ATTENTION, "draw only this layer (from 1), and open the explorer there"
-    )
+    layer: int | None = _flag(ATTENTION, "draw only this layer (from 1); the explorer opens there")
     head: int | None = _flag(ATTENTION, "draw only this head (from 1), and open the explorer there")
     places: str | None = _flag(
         "intervene", "comma-separated places, such as encoder.1.*; default: outputs of all heads"
@@ -123,23 +100,15 @@ class Options:
         "identity, previous, or a factor",
     )
     heads: int | None = _flag("prune", "heads of each attention that remain")
-    ranking: str | None = _flag(
-        "prune", "by which heads remain: loss (their ablation; the default), importance or random"
-    )
-    token: str | None = _flag(
-        "embeddings", "print the nearest neighbours of this token or word, without pictures"
-    )
+    ranking: str | None = _flag("prune", "ranks heads by: loss (default), importance or random")
+    token: str | None = _flag("embeddings", "print the nearest neighbours of this token or word")
     host: str | None = _flag("serve", f"address to listen at; by default {HOST}: only this machine")
     port: int | None = _flag("serve", f"port to listen at; by default {PORT}, and 0 for a free one")
     also: str | None = _flag("serve", "comma-separated folders of further runs")
     server_name: str | None = _flag("serve", "comma-separated host names of a proxy")
     cors: str | None = _flag("serve", "comma-separated origins of sites that may use /translate")
-    parts: str | None = _flag(
-        BENCHMARK, "parts to measure, such as training,decoding,start; by default all"
-    )
-    peers: str | None = _flag(
-        BENCHMARK, "peers to measure in turn, such as torch,ctranslate2; by default those installed"
-    )
+    parts: str | None = _flag(BENCHMARK, "parts to measure: training,decoding,start; default: all")
+    peers: str | None = _flag(BENCHMARK, "peers, such as torch,ctranslate2; default: all installed")
     trace: str | None = _flag(BENCHMARK, "folder for JAX's profiler traces of the steps")
 
     def needed(self, name: str, *others: str) -> str:
