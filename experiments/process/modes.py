@@ -51,7 +51,7 @@ class Options:
         f"evaluate {LINE_MODES} heads embeddings",
         "input file, one text per line; default: standard input (import: a folder; align: the test "
         "set; embeddings: contexts of --token; evaluate, heads: the held-out text, any format of "
-        "training text, or sacrebleu:wmt14/full,en-de; evaluate: or behaviour)",
+        "training text, or sacrebleu:wmt14/full,en-de; evaluate: or behaviour or contrasts)",
     )
     references: str | None = _flag(
         "evaluate heads", "comma-separated files with the references of --input, one per line"
