@@ -1,11 +1,13 @@
-"""Behavioural tests of a translation model on generated lines: `--input=behaviour`.
+"""Tests of a translation model on generated lines: `--input=behaviour` and `--input=contrasts`.
 
-Each check tests a property that every correct translation of a line must have.
+Each check of behaviour tests a property that every correct translation of a line must have. Each
+contrast tests if a right translation is more probable than one with a single error.
 """
 
 import collections
 import functools
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -17,13 +19,16 @@ from transformer.data.corpora import Tagger, parts_of
 from transformer.data.held_out import read_pairs
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import copied, draw_number, joined, modify
+from transformer.data.synthetic.contrasts import Contrast, contrasts
 from transformer.data.words import Words
+from transformer.errors import UserError
 from transformer.files import write_text
+from transformer.inference.base import Variables
 from transformer.inference.hypotheses import loops
+from transformer.inference.translator import Translator
 from transformer.metrics.registry import proportion_interval
 from transformer.runs.run import Run
-from ..results.run_tables import BEHAVIOUR, behaviour_table
-from ..results.table import print_rows
+from ..results.run_tables import BEHAVIOUR
 from ..results.tasks import TRANSLATIONS, read_lines
 
 LINES_PER_CHECK = 100  # maximum number of lines per check
@@ -46,6 +51,18 @@ class Case(NamedTuple):
     pair: Pair
     pattern: str = "."
     sizes: tuple[float, float] = (0.0, math.inf)
+
+
+def make_pairs(run: Run, name: str) -> list[Pair]:
+    """Returns the pairs to translate for the evaluation BEHAVIOUR or CONTRASTS."""
+    if name == BEHAVIOUR:
+        return [case.pair for case in make_cases(run)]
+    if run.config.data.source != "grammar" or run.config.data.corpora:
+        raise UserError(
+            f"--input={name}: contrasts exist for config.data.source=grammar only, not for "
+            f"{run.config.data.source}: use --input={BEHAVIOUR}"
+        )
+    return list(dict.fromkeys(Pair(each.source, each.target) for each in contrasts()))
 
 
 def make_cases(run: Run) -> list[Case]:
@@ -81,9 +98,9 @@ def make_cases(run: Run) -> list[Case]:
 
 
 def check_behaviour(run: Run, place: Path) -> dict[str, Any]:
-    """Returns each check's number of lines, number of passes, and 95% interval of the pass rate.
+    """Returns the pass rate of each check; see `pass_rates`.
 
-    Prints these numbers, and writes the failures to `failures.tsv` (check, source, translation).
+    Prints some failures, and writes them all to `failures.tsv` (check, source, translation).
     `place` is the evaluation folder, which already contains the translations.
     """
     outcomes, failures = collections.defaultdict(list), []
@@ -99,13 +116,32 @@ def check_behaviour(run: Run, place: Path) -> dict[str, Any]:
         }.items():
             outcomes[check].append(passed)
             failures += [] if passed else [f"{check}\t{source}\t{text}\n"]
+    write_text(place / "failures.tsv", "".join(failures))
+    shown = {line.partition("\t")[0]: line for line in failures}.values()  # one failure per check
+    print(f"{len(failures):,} failures in {place / 'failures.tsv'}, such as\n{''.join(shown)}")
+    return {BEHAVIOUR: pass_rates(outcomes)}
+
+
+def score_contrasts(
+    predictor: Translator, variables: Variables, items: Sequence[Contrast]
+) -> dict[str, dict[str, float]]:
+    """Returns how often the right translation is more probable, by phenomenon; see `pass_rates`.
+
+    Args:
+      variables: the parameters and any other collections, such as interventions.
+    """
+    texts = list(dict.fromkeys((x.source, text) for x in items for text in (x.target, x.wrong)))
+    scores = dict(zip(texts, predictor.score(variables, *zip(*texts, strict=True)), strict=True))
+    outcomes = collections.defaultdict(list)
+    for phenomenon, source, target, wrong in items:
+        outcomes[phenomenon].append(scores[source, target][0] > scores[source, wrong][0])
+    return pass_rates(outcomes)
+
+
+def pass_rates(outcomes: Mapping[str, Sequence[bool]]) -> dict[str, dict[str, float]]:
+    """Returns each check's number of lines, number of passes, and 95% interval of the pass rate."""
     rates: dict[str, dict[str, float]] = {}
     for check, passes in outcomes.items():
         low, high = proportion_interval(sum(passes), len(passes))
         rates[check] = {"lines": len(passes), "passed": sum(passes), "low": low, "high": high}
-    write_text(place / "failures.tsv", "".join(failures))
-    if table := behaviour_table({BEHAVIOUR: rates}):
-        print_rows(table)
-    shown = {line.partition("\t")[0]: line for line in failures}.values()  # one failure per check
-    print(f"{len(failures):,} failures in {place / 'failures.tsv'}, such as\n{''.join(shown)}")
-    return {BEHAVIOUR: rates}
+    return rates

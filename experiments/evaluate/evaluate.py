@@ -11,16 +11,18 @@ from transformer import tasks
 from transformer.config import flatten, set_value, value_of
 from transformer.config.keys import having
 from transformer.data.pairs import SPLITS
+from transformer.data.synthetic.contrasts import contrasts
 from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.runs import workdir
 from transformer.runs.run import Run, read_results
 from transformer.runs.workdir import find_trials
 from ..process.modes import Options
-from ..results.run_tables import BEHAVIOUR, main_split
+from ..results.run_tables import BEHAVIOUR, CONTRASTS, GENERATED, behaviour_table, main_split
 from ..results.runs import list_stopped
+from ..results.table import print_rows
 from . import run as scoring
-from .behaviour import check_behaviour
+from .behaviour import check_behaviour, score_contrasts
 from .other_text import read_given
 
 logger = logging.getLogger(__name__)
@@ -49,7 +51,7 @@ def evaluate(run: Run, options: Options) -> None:
 
 def prepare_evaluation(run: Run, options: Options) -> Evaluation:
     """Validates the flags, and returns the evaluation that they specify."""
-    if options.input in (None, BEHAVIOUR):
+    if options.input in (None, *GENERATED):
         options.refuse(TEXT_FLAGS, "is for another text: name it with --input")
     if options.input is None:
         return _prepare_held_out(run)
@@ -111,7 +113,7 @@ def _prepare_given(name: str, run: Run, options: Options) -> Evaluation:
 
     def score() -> dict[str, Any]:
         logger.info(f"the test set is {given.size} of {', '.join(given.files)}")
-        if name == BEHAVIOUR:
+        if name in GENERATED:
             config.evaluate.perturbed_sentences = 0  # generated lines have no perturbed copies
         task = tasks.REGISTRY[config.task].from_folder(folder, config, given.text)
         trained = own.load_trained()
@@ -123,6 +125,8 @@ def _prepare_given(name: str, run: Run, options: Options) -> Evaluation:
         }
         if name == BEHAVIOUR:
             results |= check_behaviour(own, place)
+        if name == CONTRASTS:
+            results[name] = score_contrasts(trained.predictor, trained.variables, contrasts())
         write_json(place / "results.json", results)
         _print_evaluation(results, own, place)
         return results
@@ -168,6 +172,8 @@ def _folder_name(text: str, settings: Mapping[str, Any]) -> str:
 
 def _print_evaluation(results: dict[str, Any], run: Run, place: Path) -> None:
     scoring.print_results(results, run.config.task)
+    if table := behaviour_table(results):
+        print_rows(table)
     logger.info(f"wrote {place / 'results.json'}; the results of {run.folder} are unchanged")
 
 

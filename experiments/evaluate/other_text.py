@@ -1,4 +1,4 @@
-"""Reads other texts to score a run on: files, sacreBLEU test sets, or generated behaviour lines."""
+"""Reads other texts to score a run on: files, sacreBLEU test sets, or generated lines."""
 
 import hashlib
 import json
@@ -24,8 +24,8 @@ from transformer.tasks.base import DOCUMENTS, LABELLED, PAIRS, PICTURES
 from transformer.tasks.classification import load_labels
 from transformer.tasks.pair_scores import choose_tokenizer, further_references, refuse_blank
 from ..process.modes import Options
-from ..results.run_tables import BEHAVIOUR
-from .behaviour import make_cases
+from ..results.run_tables import CONTRASTS, GENERATED
+from .behaviour import make_pairs
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Given(NamedTuple):
 def read_given(name: str, run: Run, options: Options) -> Given:
     """Returns the text that the flags specify, after validating it.
 
-    `name` is a file, a sacreBLEU test set, or `BEHAVIOUR`.
+    `name` is a file, a sacreBLEU test set, or in `GENERATED`.
     """
     config, folder = run.config, run.folder
     task = tasks.REGISTRY[config.task]
@@ -80,8 +80,9 @@ def read_given(name: str, run: Run, options: Options) -> Given:
 
 
 def _read_pairs(name: str, run: Run, options: Options) -> Given:
-    if name == BEHAVIOUR:
-        pairs, place = [case.pair for case in make_cases(run)], run.folder / HELD_OUT_FOLDER
+    if name in GENERATED:
+        place = Path("grammar") if name == CONTRASTS else run.folder / HELD_OUT_FOLDER
+        pairs = make_pairs(run, name)
         return _given_text(name, [place], pairs, "lines", [pair[:3] for pair in pairs])
     source, *targets = files = _pair_files(name, options.references)
     config, pairs = run.config, []

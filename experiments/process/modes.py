@@ -48,7 +48,7 @@ class Options:
         f"evaluate {LINE_MODES} intervene prune embeddings",
         "input file, one text per line; default: standard input (import: a folder; align: the test "
         "set; embeddings: contexts of --token; evaluate, intervene: any format of "
-        "training text, or sacrebleu:wmt14/full,en-de; evaluate: or behaviour)",
+        "training text, or sacrebleu:wmt14/full,en-de; evaluate: or behaviour, contrasts)",
     )
     references: str | None = _flag("evaluate intervene", "comma-separated reference files")
     name: str | None = _flag(EVALUATE, "name of the results of --input; default: that of the file")

@@ -20,7 +20,8 @@ from .tasks import NO_KINDS, REGISTRY, Measure
 
 SECONDS = Measure("seconds", "seconds to score", format=",.1f")
 DECODE, START = "decode", "init_from"  # keys of results.json
-BEHAVIOUR = "behaviour"  # name of an evaluation, and the key of its results
+# Names of evaluations on generated lines, which are also the keys of their results.
+GENERATED = BEHAVIOUR, CONTRASTS = "behaviour", "contrasts"
 MARKS = {"±": "± is half a 95% bootstrap interval", "(": "brackets have a 95% interval (Wilson)"}
 
 
@@ -74,14 +75,15 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
 
 
 def behaviour_table(results: dict[str, Any]) -> Table | None:
-    """Returns a table of pass rates in the `behaviour` evaluation, or None if there are none."""
+    """Returns a table of pass rates on generated lines, or None if there are none."""
+    name = CONTRASTS if CONTRASTS in results else BEHAVIOUR
     rows = [
         [check, f"{rate['lines']:,}", f"{rate['passed'] / rate['lines']:.1%}"]
         + [f"{rate['low']:.1%} to {rate['high']:.1%}"]
-        for check, rate in results.get(BEHAVIOUR, {}).items()
+        for check, rate in results.get(name, {}).items()
     ]
     head = ["check", "lines", "passed", "95% interval (Wilson)"]
-    return Table("Behaviour at generated lines", head, rows) if rows else None
+    return Table(f"{name.capitalize()} at generated lines", head, rows) if rows else None
 
 
 def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The behaviour suite: lines made of the test set, and what passes their checks."""
+"""The behaviour suite and contrasts: the generated lines, and what passes their checks."""
 
 import json
 import shutil
@@ -6,11 +6,14 @@ import shutil
 import pytest
 import regex
 
-from experiments.evaluate.behaviour import check_behaviour, make_cases
+from experiments.evaluate import behaviour, evaluate
+from experiments.evaluate.behaviour import check_behaviour, make_cases, score_contrasts
 from experiments.results.tasks import TRANSLATIONS
 from tiny_run import command, refused
 from transformer.data import held_out
 from transformer.data.pairs import Pair
+from transformer.data.synthetic.contrasts import Contrast, contrasts
+from transformer.inference.translator import Translator
 from transformer.runs import workdir
 from transformer.runs.run import Run
 
@@ -100,3 +103,40 @@ def test_evaluate_scores_the_lines_and_the_report_shows_the_checks(copy):
     assert command("--mode=report", f"--workdir={copy}").code == 0
     assert "Behaviour at generated lines" in (copy / "report.html").read_text()
     refused(*flags, "--references=x", says="--references=x is for another text")
+
+
+class Scorer(Translator):
+    """A model whose parameters are log-probabilities, times the intervention."""
+
+    def __init__(self):
+        pass
+
+    def score(self, variables, sources, targets):
+        return ((variables["interventions"] * variables["params"][x], len(x)) for x in targets)
+
+
+def test_a_contrast_passes_if_the_whole_right_translation_is_more_probable():
+    params = {"a long right one": -4.0, "wrong": -5.0, "tie": -4.0, "short": -3.0}
+    errors = [("number", "wrong"), ("case", "tie"), ("order", "short"), ("order", "wrong")]
+    items = [Contrast(name, "a", "a long right one", wrong) for name, wrong in errors]
+    rates = score_contrasts(Scorer(), {"params": params, "interventions": 1}, items)
+    counts = {name: (rate["passed"], rate["lines"]) for name, rate in rates.items()}
+    assert counts == {"number": (1, 1), "case": (0, 1), "order": (1, 2)}
+    assert rates["order"]["low"] < 0.5 < rates["order"]["high"]
+    changed = score_contrasts(Scorer(), {"params": params, "interventions": -1}, items)
+    assert [rate["passed"] for rate in changed.values()] == [0, 0, 1]
+
+
+@pytest.mark.full
+def test_evaluate_scores_contrasts_and_refuses_them_for_another_text(copy, monkeypatch):
+    flags = "--mode=evaluate", "--input=contrasts"
+    says = "contrasts exist for config.data.source=grammar only, not for copy"
+    refused(*flags, f"--workdir={copy}", says=says)
+    monkeypatch.chdir(copy)
+    for module in behaviour, evaluate:
+        monkeypatch.setattr(module, "contrasts", lambda: contrasts(0, 23))
+    ended = command(*flags, "--workdir=quickstart")
+    assert "Contrasts at generated lines" in ended.out, ended.err
+    results = json.loads((copy / "quickstart/evaluations/contrasts/results.json").read_text())
+    assert {"number", "order", "tense", "negation", "case", "gender"} == {*results["contrasts"]}
+    assert all(rate["passed"] > 0.8 * rate["lines"] for rate in results["contrasts"].values())

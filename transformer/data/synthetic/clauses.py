@@ -16,7 +16,7 @@ import re
 from collections import namedtuple
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Union
 
 from transformer.data.pairs import Pair
 from transformer.data.synthetic import read_tables
@@ -139,8 +139,10 @@ def nouns_of(kinds: Kinds) -> list[Noun]:
 # -- phrases and clauses
 
 Piece = object  # a piece of meaning
+Article = namedtuple("Article", "determiner noun case gender piece")  # the piece of a determiner
 MARKS = {"'s", ",", ".", "?"}
 Word = tuple[str, tuple[Piece, ...]]  # text, and the pieces of meaning that it expresses
+Part = Union["Phrase", "Clause"]  # of a sentence
 
 
 class Phrase(NamedTuple):
@@ -155,7 +157,7 @@ class Phrase(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """The meaning of a clause; `spell` puts it into words."""
+    """The meaning of a clause, and its form; `spell` puts it into words."""
 
     subject: Phrase
     verb: Verb | None  # None: the copula
@@ -167,6 +169,8 @@ class Clause(NamedTuple):
     time: Sequence[Phrase] = ()  # at most one
     middle: Sequence[Phrase] = ()  # at most one, a single adverb such as "often"
     fronted: bool = False
+    order: str = "second"  # place of the German finite verb; or "first", "final"
+    question: bool = False
 
 
 def _by_word(text: str, *pieces: Piece) -> list[Word]:
@@ -203,10 +207,11 @@ def noun_phrase(
 
     The English genitive of `owner` is formed with "of" if `of` is true, and otherwise with 's.
     """
-    gender, article, genitive, head = "p" if plural else noun.gender, Piece(), Piece(), Piece()
-    pieces = [article]
-    if negation and determiner in (INDEFINITE, BARE):
-        determiner, pieces = NO if noun.plural else NO_MASS, [article, negation]
+    gender, genitive, head = "p" if plural else noun.gender, Piece(), Piece()
+    negations = [negation] if negation and determiner in (INDEFINITE, BARE) else []
+    determiner = (NO if noun.plural else NO_MASS) if negations else determiner
+    article = Article(determiner, noun, case, gender, Piece())
+    pieces = [article, *negations]
     form = determiner.forms[case, gender]
     ending = ENDINGS["strong" if form == determiner.stem else "weak"][case, gender]
     english, german = [], _by_word(form, *pieces)
@@ -265,9 +270,9 @@ def _verb_forms(clause: Clause, support: bool, final: bool) -> tuple[Phrase, Phr
     return Phrase(finite, [german]), Phrase(rest, bracket), after
 
 
-def spell(clause: Clause, order: str = "second", question: bool = False) -> Phrase:
-    """Returns a clause as words, with the German finite verb "first", "second" or "final"."""
-    subject, verb, _, _, negation, objects, places, time, middle, fronted = clause
+def spell(clause: Clause) -> Phrase:
+    """Returns a clause as words."""
+    subject, verb, _, _, negation, objects, places, time, middle, fronted, order, question = clause
     first, last = (time, ()) if fronted else ((), time)
     finite, rest, after = _verb_forms(clause, bool(negation) or question, order == "final")
     no = Phrase([], [])
@@ -282,17 +287,17 @@ def spell(clause: Clause, order: str = "second", question: bool = False) -> Phra
     german = {
         "first": [*first, finite, subject, *field],
         "second": [subject, finite, *field],
-        "final": [subject, *field, finite],
-    }["first" if fronted else order]
+        "final": [*first, subject, *field, finite],
+    }["first" if fronted and order == "second" else order]
     return Phrase(joined(*first, *english, *places, *last).english, joined(*german).german)
 
 
-def subordinate(main: Clause, conjunction: Phrase, sub: Clause, sub_first: bool = False) -> Phrase:
-    """Returns two clauses joined by because/weil or that/dass, in either order."""
-    second, comma = joined(conjunction, spell(sub, "final")), _by_word(",")
+def subordinate(main: Clause, link: Phrase, sub: Clause, sub_first: bool = False) -> list[Part]:
+    """Returns the parts of two clauses joined by because/weil or that/dass, in either order."""
+    second, comma = [link, sub._replace(order="final")], _by_word(",")
     if sub_first:
-        return joined(second, Phrase(comma, comma), spell(main, "first"))
-    return joined(spell(main), Phrase([], comma), second)
+        return [*second, Phrase(comma, comma), main._replace(order="first")]
+    return [main, Phrase([], comma), *second]
 
 
 def _written_clause(words: list[Word]) -> list[Word]:
@@ -307,8 +312,9 @@ def _written_clause(words: list[Word]) -> list[Word]:
     return result
 
 
-def align(sentence: Phrase) -> Pair:
+def align(*parts: Part) -> Pair:
     """Returns capitalised sentences, with alignment links between words that share a meaning."""
+    sentence = joined(*(spell(part) if isinstance(part, Clause) else part for part in parts))
     english, german = _written_clause(sentence.english), _written_clause(sentence.german)
     places: dict[Piece, list[int]] = {}
     for i, (_, pieces) in enumerate(english):

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from transformer.data.pairs import Pair
 from transformer.data.synthetic import clauses, fill
-from transformer.data.synthetic.clauses import Clause, Phrase, Piece, fixed, joined, subordinate
+from transformer.data.synthetic.clauses import Clause, Part, Phrase, Piece, fixed, joined
 
 Option = TypeVar("Option")
 
@@ -44,6 +44,7 @@ class Composer:
         self.used: list[object] = []  # nouns and names in the sentence so far
         self.brief = False  # whether the sentence has two clauses
         self.pronoun: clauses.Pronoun | None = None  # the subject of the clause, if it is a pronoun
+        self.parts: list[Part] = []  # of the sentence
 
     def chance(self, probability: float) -> bool:
         return self.uniform() < probability
@@ -242,42 +243,41 @@ class Composer:
             return clause._replace(middle=[self.fixed(MIDDLES[clause.tense])])
         return clause
 
-    def question(self) -> Phrase:
+    def question(self) -> list[Part]:
         clause, draw, word = self.clause("question"), self.uniform(), []
         if draw < 0.25:
             word = [fixed("why", "warum")]
         elif draw < 0.45 and clause.tense != "perfect":
             word, clause = [fixed("when", "wann")], clause._replace(time=())
-        return joined(*word, clauses.spell(clause, "first", question=True))
+        return [*word, clause._replace(order="first", question=True)]
 
     def sentence(self) -> Pair:
         """Returns a sentence in both languages, with capitals and final punctuation."""
         draw = self.uniform()
         self.used, self.brief = [], 0.15 <= draw < 0.46
         if draw < 0.15:
-            sentence = self.question()
+            parts = self.question()
         elif draw < 0.34:
             sub_first = self.chance(0.4)
             main = self.clause("sub" if sub_first else "main")
-            sentence = subordinate(main, fixed("because", "weil"), self.clause("sub"), sub_first)
+            link, sub = fixed("because", "weil"), self.clause("sub")
+            parts = clauses.subordinate(main, link, sub, sub_first)
         elif draw < 0.46:
-            sentence = subordinate(self.clause("that"), fixed("that", "dass"), self.clause("sub"))
+            main, link = self.clause("that"), fixed("that", "dass")
+            parts = clauses.subordinate(main, link, self.clause("sub"))
         else:
-            sentence = clauses.spell(self.clause())
+            parts = [self.clause()]
         mark = [("?" if draw < 0.15 else ".", ())]
-        return clauses.align(joined(sentence, Phrase(mark, mark)))
+        self.parts = [*parts, Phrase(mark, mark)]
+        pair = clauses.align(*self.parts)
+        fits = all(MIN_WORDS <= len(text.split()) <= MAX_WORDS for text in pair[:2])
+        return pair if fits else self.sentence()
 
 
 def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
     """Returns distinct English-German pairs with gold alignments for each split in `sizes`."""
     composer = Composer(seed)
-
-    def draw() -> list[Pair]:
-        pair = composer.sentence()
-        fits = all(MIN_WORDS <= len(text.split()) <= MAX_WORDS for text in pair[:2])
-        return [pair] if fits else draw()
-
-    return fill(draw, attrgetter("target"), sizes)
+    return fill(lambda: [composer.sentence()], attrgetter("target"), sizes)
 
 
 def copy_sequences(seed: int, sizes: Mapping[str, int], step: int = 1) -> dict[str, list[Pair]]:
