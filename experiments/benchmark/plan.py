@@ -107,19 +107,13 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
         "name": config.name,
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "text": {
-            "splits": summary["splits"],
-            "vocabulary": summary["vocabulary"],
-            "tokens": tokens,
-            "positions": positions,
-            "padding_fraction": summary.get("padding_fraction"),
+            **{key: summary.get(key) for key in ("splits", "vocabulary", "padding_fraction")},
+            **{"tokens": tokens, "positions": positions},
             "batches_per_epoch": task.plan.epoch_length,
         },
         "shapes": [{"rows": s.rows, "length": s.length, "batches": s.batches} for s in shapes],
         "parameters": {**counts, "all": sum(counts.values())},
-        "flops": {
-            "per_token": each,
-            "per_step": each * positions / task.plan.epoch_length,
-        },
+        "flops": {"per_token": each, "per_step": each * positions / task.plan.epoch_length},
         "memory": {
             "state": measured.state_bytes,
             "step": max(measured.step_bytes),
@@ -249,7 +243,7 @@ def mean_seconds(
 def print_plan(estimates: Mapping[str, Any]) -> None:
     """Prints the result of `estimate` as a table, and advice if the memory is too small."""
     table = Table("", "estimate", title=f"{estimates['name']} on {estimates['device']}")
-    for section in (_text_rows, _model_rows, _memory_rows, _disk_rows, _time_rows):
+    for section in (_text_rows, _size_rows, _time_rows):
         for name, value in section(estimates):
             table.add_row(name, value)
         table.add_section()
@@ -272,22 +266,16 @@ def _text_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "batches per epoch", f"{text['batches_per_epoch']:,}: {shapes}"
 
 
-def _model_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _size_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, count in estimates["parameters"].items():
         yield f"parameters, {name}", f"{count:,}"
     yield "operations per step", quantity(estimates["flops"]["per_step"], "FLOP")
-
-
-def _memory_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     memory = estimates["memory"]
     yield "memory: parameters and optimizer", quantity(memory["state"], "B")
     yield "memory: largest step, these included", quantity(memory["step"], "B")
     needed, free = (quantity(memory[name], "B") for name in ("needed", "free"))
     verdict = "" if memory["fits"] else ", too little"
     yield "memory needed", f"{needed} of {free} that are free{verdict}"
-
-
-def _disk_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     disk = estimates["disk"]
     run, each = quantity(disk["run"], "B"), quantity(disk["checkpoint"], "B")
     yield "disk: run", f"{run}, up to {disk['checkpoints']} checkpoints of {each}"

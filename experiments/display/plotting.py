@@ -21,6 +21,7 @@ WIDTH, DOTS_PER_INCH = 6.5, 200  # WIDTH: text width of a page in inches
 # Okabe and Ito's colour-blind-safe colours, which are also distinguishable in grey print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKER_SHAPES = "osD^vP"
+DASHES = ("-", "--", "-.", ":")  # line styles
 # Zero is almost white and lightness decreases evenly, so maps are readable in grey print.
 SEQUENTIAL = "Blues"
 SIGNED = "RdBu_r"  # blue below zero, red above, white at zero

@@ -84,15 +84,7 @@ def embeddings(run: Run, options: Options) -> Iterator[Path]:
             "pieces": list(map(visible, pieces)),
             "kinds": encode_array(token_kinds(pieces)),
         }
-        maps: list[dict[str, object]] = []
-        page = {
-            "name": spoken(name),
-            "vocabulary": list(vocabularies).index(tokenizer.digest),
-            "neighbours": encode_array(closest.astype(np.uint32)),
-            "cosines": encode_array(np.rint(100 * cosines).astype(np.int8)),  # in percent
-            "maps": maps,
-        }
-        pages.append(page)
+        maps = []
         for drawn in make_maps(name, vectors):
             arrays[f"{name}_{drawn.method}"] = drawn.points
             # The longer side is MAP_STEPS steps long, and y points upwards.
@@ -102,6 +94,14 @@ def embeddings(run: Run, options: Options) -> Iterator[Path]:
             maps.append({"method": method, "title": drawn.title, "points": encode_array(steps)})
             figure = map_figure(drawn, pieces)
             yield plotting.save_figure(figure, place / f"{name}_{drawn.method}.png")
+        page = {
+            "name": spoken(name),
+            "vocabulary": list(vocabularies).index(tokenizer.digest),
+            "neighbours": encode_array(closest.astype(np.uint32)),
+            "cosines": encode_array(np.rint(100 * cosines).astype(np.int8)),  # in percent
+            "maps": maps,
+        }
+        pages.append(page)
     write_arrays(place / "embeddings.npz", arrays)
     yield place / "embeddings.npz"
     data = {"tables": pages, "vocabularies": list(vocabularies.values()), "kinds": TOKEN_GROUPS}

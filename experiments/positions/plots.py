@@ -35,7 +35,6 @@ WIDTH = 7.0  # inches
 # A weight of e^-8 (0.03%) is practically zero, so larger negative biases look the same.
 MAX_BIAS = 8.0
 MAX_HEADS = 16  # maximum number of curves
-LINE_STYLES = ("-", "--", "-.", ":")
 POSITION, DIMENSION = "position, from 0", "dimension, from 0"
 DISTANCE = "distance, key minus query (tokens)"
 OFFSET = 5  # tokens
@@ -177,7 +176,7 @@ def _draw_curves(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
     """Plots one curve per head, with different lightness and line styles."""
     colours = plotting.layer_colours(len(curves))
     for head, curve in enumerate(curves):
-        style = {"color": colours[head], "linestyle": LINE_STYLES[head % len(LINE_STYLES)]}
+        style = {"color": colours[head], "linestyle": plotting.DASHES[head % 4]}
         plotting.curve(axes, x, curve, label=f"head {head + 1}", **style)
     if len(curves) > 1:
         axes.legend(**plotting.LEGEND, loc="center left", bbox_to_anchor=(1, 0.5))

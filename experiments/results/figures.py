@@ -17,7 +17,6 @@ from .statistics import CONFIDENCE, score_of
 from .systems import Comparison
 from .tasks import Measure, length_buckets
 
-DASHES = ("-", "--", "-.", ":")
 MAX_LABEL_LENGTH, MAX_LEGEND_LENGTH = 30, 80  # maximum number of characters per line of a name
 DOTTED: dict[str, Any] = {"color": "#000000", "linewidth": 0.8, "linestyle": ":", "zorder": 0}
 BANDS = "the mean over seeds, in a band of one standard deviation to each side"
@@ -50,7 +49,7 @@ def draw(comparison: Comparison, levels: Sequence[float] = ()) -> dict[str, Capt
 
 def _style(n: int) -> dict[str, Any]:
     """Returns the plot style that system n has in every figure."""
-    dashes = DASHES[n // len(plotting.COLOURS) % len(DASHES)]
+    dashes = plotting.DASHES[n // len(plotting.COLOURS) % 4]
     return {**plotting.look(n), "markersize": 4, "linestyle": dashes}
 
 

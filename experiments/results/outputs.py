@@ -41,15 +41,12 @@ class AttentionMap(NamedTuple):
 
 
 class Excerpt(NamedTuple):
-    """A text and the model's output for this text, as lines keyed by name.
-
-    `beam` is the address of the search for the translation on the page of `serve`.
-    """
+    """A text and the model's output for this text, as lines keyed by name."""
 
     title: str
     lines: dict[str, str]
     attention: AttentionMap | None = None
-    beam: str = ""
+    beam: str = ""  # address of the search for the translation on the page of `serve`
 
 
 class Group(NamedTuple):

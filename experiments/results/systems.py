@@ -26,7 +26,6 @@ LOST = ("pruned", "failed")
 PERPLEXITY, BITS_PER_BYTE = "perplexity", "bits_per_byte"
 PER_TOKEN = (PERPLEXITY, "nll", "accuracy")
 APART = "scores are not comparable; sweep them apart"
-NO_LENGTHS = np.zeros(0, np.int64)
 
 
 class SweepTrial(NamedTuple):
@@ -60,7 +59,7 @@ class ScoredRun(NamedTuple):
     curves: Mapping[str, Curve] = {}  # validation curves over steps, keyed by metric
     # Texts of the test set; empty if only scores are compared.
     texts: Texts = Texts({}, {}, [])
-    lengths: Int64[np.ndarray, "texts"] = NO_LENGTHS  # number of words in each input
+    lengths: Int64[np.ndarray, "texts"] = np.zeros(0, np.int64)  # number of words in each input
     counts: Mapping[str, Counts] = {}  # counts of each text, keyed by metric
 
     def score(self, path: str) -> float | None:

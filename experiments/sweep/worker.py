@@ -29,11 +29,9 @@ from .trial_configs import PlannedTrial, is_vmapped, structure
 
 MAX_UNEXPECTED = 3  # consecutive unexpected failures after which a worker stops
 # Errors of the machine or its disk: every later trial would fail in the same way.
-OF_ALL = frozenset(
-    (
-        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EPIPE),
-        *(errno.EIO, errno.ESTALE, errno.EACCES, errno.ENOLCK),
-    )
+OF_ALL = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EPIPE),
+    *(errno.EIO, errno.ESTALE, errno.EACCES, errno.ENOLCK),
 )
 MEMORY = "--config.data.batch_tokens, or take a smaller model"  # what to lower if memory runs out
 SHOW_EVERY = 60.0  # seconds between progress reports
@@ -262,8 +260,7 @@ def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[TrainingRun]) -> Non
 
 def concerns_all(error: BaseException | None) -> bool:
     """Returns whether other trials would fail with the same error, as it or a cause of it says."""
-    if isinstance(error, OSError) and error.errno in OF_ALL:
-        return True
-    if isinstance(error, (SweepError, *STORAGE_ERRORS)):
+    of_all = isinstance(error, OSError) and error.errno in OF_ALL
+    if of_all or isinstance(error, (SweepError, *STORAGE_ERRORS)):
         return True
     return error is not None and concerns_all(error.__cause__ or error.__context__)
