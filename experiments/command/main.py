@@ -33,9 +33,7 @@ MEMORY_FIX = (
 def define_flags(values: flags.FlagValues) -> None:
     """Defines the general flags, and the flags of all modes."""
     about: dict[str, Any] = {"flag_values": values}
-    flags.DEFINE_string(
-        "config", None, "file of the experiment's config; a new run needs it", **about
-    )
+    flags.DEFINE_string("config", None, "file of the config; a new run needs it", **about)
     flags.DEFINE_string("workdir", None, "folder of the run", **about)
     flags.DEFINE_string("module", None, "file to run first, which registers a variant", **about)
     lines = (f"\n{mode.name}: {mode.help}" for mode in MODES.values())

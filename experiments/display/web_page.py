@@ -54,6 +54,12 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(**values)
 
 
+def paragraphs(template: str, **values: Any) -> list[str]:
+    """Returns the paragraphs of a rendered text, each as one line."""
+    texts = render(template, **values).split("\n\n")
+    return [" ".join(text.split()) for text in texts if text.strip()]
+
+
 def encode_array(array: np.ndarray) -> dict[str, Any]:
     """Returns an array as JSON-compatible data: its shape, and its values keyed by dtype name.
 

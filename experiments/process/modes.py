@@ -58,8 +58,7 @@ class Options:
         "folder, default runs/comparison; export, import, prune: a new folder)",
     )
     format: str | None = _flag(
-        "export",
-        "bundle (the default), html, ctranslate2, ctranslate2_int8, onnx, stablehlo or marian",
+        "export", "bundle (default), html, ctranslate2, ctranslate2_int8, onnx, stablehlo or marian"
     )
     runs: str | None = _flag(
         "compare",
@@ -67,8 +66,7 @@ class Options:
         "sweep over seeds; NAME=RUN names it",
     )
     levels: str | None = _flag(
-        "compare",
-        "validation scores, such as 38,40, whose time to report; default: the best that all reach",
+        "compare", "validation scores to time, such as 38,40; default: the best that all reach"
     )
     set: str | None = _flag("compare", "test set in evaluations/ of each run; default: its own")
     source_tag: str | None = _flag(
@@ -96,8 +94,7 @@ class Options:
     )
     change: str | None = _flag(
         "intervene",
-        "what is done at each place: zero (the default), alone, mean, patch:TEXT, uniform, "
-        "identity, previous, or a factor",
+        "zero (the default), alone, mean, patch:TEXT, uniform, identity, previous, or a factor",
     )
     heads: int | None = _flag("prune", "heads of each attention that remain")
     ranking: str | None = _flag("prune", "ranks heads by: loss (default), importance or random")

@@ -1,7 +1,7 @@
 """Notes below the tables of a sweep or comparison, on the method and limits of each number."""
 
 from transformer.metrics.registry import SWEEPS, metrics_of
-from ..display import web_page
+from ..display.web_page import paragraphs
 from .statistics import CONFIDENCE, LEVEL, POWER, TESTS, test_of
 from .systems import Comparison
 
@@ -14,7 +14,7 @@ def write_notes(comparison: Comparison) -> list[str]:
     tests = {test_of(each.seeds) for each in tested}
     paths = {measure.path for measure in comparison.scores if comparison.has(measure.path)}
     metrics = metrics_of(measures.scored, SWEEPS).values()
-    text = web_page.render(
+    return paragraphs(
         "notes.txt",
         comparison=comparison,
         measures=measures,
@@ -31,4 +31,3 @@ def write_notes(comparison: Comparison) -> list[str]:
         about=[m.about for m in metrics if m.about and f"{measures.split}.{m.name}" in paths],
         **{"confidence": CONFIDENCE, "level": LEVEL, "power": POWER},
     )
-    return [" ".join(note.split()) for note in text.split("\n\n") if note.strip()]

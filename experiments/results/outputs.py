@@ -17,7 +17,7 @@ from transformer.decoding.search import PENALTIES
 from transformer.model.build import has_cross_attention
 from transformer.runs.run import TrainedRun
 from ..display.labels import visible
-from ..display.web_page import shortened
+from ..display.web_page import paragraphs, shortened
 from ..process.modes import HOST, PORT
 from .table import Table
 from .tasks import read_rows, read_translations
@@ -137,24 +137,8 @@ def _errors(
     if trained is None:
         return Group("errors", title, [f"References are not scored: {missing}"])
     judged = judge(trained, sentences, decode)
-    penalty = decode.length_penalty
-    penalty += "" if penalty == "none" else f", alpha {decode.alpha}"
-    notes = [
-        f"Scores are log-probabilities in nats over the length penalty ({penalty}), as the search "
-        f"with a beam of {decode.beam_size} compares. Where the model scores the reference above "
-        f"its own translation, by more than rounding may ({LEAD:.1%} of the score, and "
-        f"{LEAD}), the search failed to find what the model prefers: a search error. "
-        "Otherwise it prefers a text that is not the reference: a model error, though it may be "
-        "another good translation. Only the reference is compared, so there may be more search "
-        "errors than these (Stahlberg and Byrne 2019 find all by exact search). The links to the "
-        "beam open while --mode=serve runs, and name the step that lost the reference.",
-    ]
-    if cut := len(sentences) - len(judged):
-        notes.append(
-            f"Left out: {cut:,} sentences that are blank, or that are, or whose reference is, "
-            "longer than the model reads, or whose reference has unknown words, which the search "
-            "never writes."
-        )
+    omitted = len(sentences) - len(judged)
+    notes = paragraphs("errors.txt", decode=decode, lead=LEAD, omitted=omitted)
     kinds = {
         EXACT: "translation equals the reference, token for token",
         SEARCH: "search error",

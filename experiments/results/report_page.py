@@ -36,7 +36,7 @@ PICTURES = {
     "reading.png": "What attention pooling reads: darker is more",
     "attention_snapshots/*.png": "Attention of a few fixed sentences while training",
     "alignment/*.png": "Cross-attention against gold word links",
-    "heads/*.png": "Importance of the attention heads",
+    "interventions/*.png": "Effects of interventions at single places",
     "positions/*.png": "Positional encodings",
     "embeddings/*.png": "Token embeddings",
 }
