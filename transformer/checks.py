@@ -6,7 +6,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer.config import assign, flatten
+from transformer.config import flatten
 from transformer.config.keys import KEYS
 from transformer.data import cleaning
 from transformer.data.corpora import corpora_of, naming
@@ -77,19 +77,6 @@ def check(config: ConfigDict, *uses: str) -> None:
         )
     for use in uses:
         USES[use](config)
-
-
-def count_results(config: ConfigDict, num_best: int | None) -> int:
-    """Returns the number of results for each text, by default 1, after checking `num_best`."""
-    if num_best is None:
-        return 1
-    config = config.copy_and_resolve_references()
-    try:
-        assign(config, "decode.num_best", num_best)
-        check(config)
-    except UserError as error:
-        raise UserError(str(error).replace("config.decode.num_best", "num_best")) from None
-    return num_best
 
 
 def _check_value(key: str, value: Any, of: str = "") -> None:

@@ -76,7 +76,6 @@ MEASURES = {
     "exact": Measure("change of exact matches\n(%)", "{:+.1f}", 100, True),
     "aer": Measure("change of AER\n(from 0 to 1)", "{:+.3f}"),
 }
-MAX_LINKED = 200  # maximum number of pairs whose links are scored
 MIN_HEADS = 3  # minimum number of heads for a rank correlation
 MAP_CELL, MIN_SIDE, MAX_SIDE = 0.48, 2.0, 4.0  # inches
 BAR_HEIGHT, WIDEST_NUMBER = 0.9, 0.4  # inches: of colour bars; minimum side of cells with numbers
@@ -276,8 +275,7 @@ def decoded(task: Any) -> list[Any]:
 def _linked(task: Any) -> list[Any]:
     """Returns the sentence pairs with gold links."""
     has_cross = getattr(task.predictor.model.config, "has_encoder", False)
-    pairs = decoded(task)[:MAX_LINKED] if has_cross else []
-    return [pair for pair in pairs if pair.alignment]
+    return [pair for pair in decoded(task) if has_cross and pair.alignment]
 
 
 def _gradients(

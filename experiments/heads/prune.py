@@ -31,15 +31,7 @@ from ..process.modes import Options
 from .effects import HEADS, measure_effects, open_task, work
 
 RANKINGS = ("loss", "importance", "random")
-# Parameter of an attention module -> the axis of its heads, from the end; and whether the axis
-# has an entry for each head, or for each dimension of each head.
-AXES = {
-    **{(name, "kernel"): (-1, False) for name in ("query", "key", "value")},
-    **{(name, "bias"): (-1, False) for name in ("query", "key", "value")},
-    ("output", "kernel"): (-2, False),
-    ("head_gate", "kernel"): (-1, True),
-    ("head_gate", "bias"): (-1, True),
-}
+OF_HEADS = {"query", "key", "value", "output", "head_gate"}  # linear maps of an attention
 
 
 def prune(run: Run, options: Options) -> list[Path]:
@@ -145,17 +137,18 @@ def _slice(params: Mapping[str, Any], heads: Any, config: ModelConfig) -> dict[s
     Args:
       heads: the indices of heads [h], or for stacked layers [layers, h].
     """
-    index = np.asarray(heads)
-    dimensions = index[..., None] * config.head_width + np.arange(config.head_width)
-    dimensions, pruned = dimensions.reshape(*index.shape[:-1], -1), {**params}
-    if "sink" in params:
-        pruned["sink"] = np.take_along_axis(np.asarray(params["sink"]), index, -1)
-    for (name, part), (axis, is_per_head) in AXES.items():
-        if part not in params.get(name, {}):
-            continue
-        array, at = np.asarray(params[name][part]), index if is_per_head else dimensions
-        others = [1] * (array.ndim - index.ndim + 1)  # of one layer
+    index, width = np.asarray(heads), config.head_width
+    dimensions = (index[..., None] * width + np.arange(width)).reshape(*index.shape[:-1], -1)
+
+    def take(array: Any, at: Any, axis: int) -> Any:
+        others = [1] * (np.ndim(array) - index.ndim + 1)  # of one layer
         others[axis] = -1
-        at = at.reshape(*index.shape[:-1], *others)
-        pruned[name] = {**pruned[name], part: np.take_along_axis(array, at, axis)}
+        return np.take_along_axis(np.asarray(array), at.reshape(*index.shape[:-1], *others), axis)
+
+    pruned = {**params, **({"sink": take(params["sink"], index, -1)} if "sink" in params else {})}
+    for name in OF_HEADS & params.keys():
+        at, linear = index if name == "head_gate" else dimensions, params[name]
+        axes = {"kernel": -2} if name == "output" else {"kernel": -1, "bias": -1}
+        taken = {part: take(linear[part], at, axes[part]) for part in axes.keys() & linear.keys()}
+        pruned[name] = {**linear, **taken}
     return pruned

@@ -170,32 +170,11 @@ class Mode(NamedTuple):
 
 TABLE = (
     Mode(TRAIN, "command.command", "train a run or a sweep, or resume it", log="stdout"),
-    Mode(
-        PLAN,
-        "benchmark.plan",
-        "print the memory, disk and time that a training needs, and train nothing",
-        workdir=False,
-    ),
-    Mode(
-        BENCHMARK,
-        "benchmark.benchmark",
-        "measure speed, memory and start of a training, and train nothing",
-        workdir=False,
-    ),
+    Mode(PLAN, "benchmark.plan", "print what a training needs, and train nothing", workdir=False),
+    Mode(BENCHMARK, "benchmark.benchmark", "measure the speed of a training", workdir=False),
     Mode("fetch", "modes.fetch", "download the corpus that config.data.fetch names", workdir=False),
-    Mode(
-        EVALUATE,
-        "evaluate.evaluate",
-        "score a run, or all runs of a sweep, on held-out or other text",
-        log="stdout",
-    ),
-    Mode(
-        "compare",
-        "results.compare",
-        "compare runs on one test set, with intervals and significance tests",
-        workdir=None,
-        function="compare_runs",
-    ),
+    Mode(EVALUATE, "evaluate.evaluate", "score a run or sweep on any text", log="stdout"),
+    Mode("compare", "results.compare", "compare runs", workdir=None, function="compare_runs"),
     Mode(CLEAN, "modes.clean", "write the pairs that cleaning keeps and drops", "translate"),
     Mode(ATTENTION, "modes.{task}", "draw the attention of all heads over a sentence"),
     Mode(BEAM, "modes.beam", "draw the search for a translation as a tree", BEAM),
@@ -213,18 +192,10 @@ TABLE = (
     Mode("caption", "modes.captioning", "describe the picture that each line names", "caption"),
     Mode("score", "modes.translation", "write the log-probability of each line", "score"),
     Mode("classify", "modes.classification", "write the class of each line", "classify"),
-    Mode(
-        "serve", "serve.serve", "serve a page to type into and a JSON API, of this run and others"
-    ),
+    Mode("serve", "serve.serve", "serve a page to type into and a JSON API"),
     Mode("embeddings", "positions.embeddings", "draw maps of the token embeddings"),
     Mode("export", "modes.export", "write a run for other people or for other programs"),
-    Mode(
-        "import",
-        "modes.export",
-        "make a run of a Marian or OPUS-MT model of Hugging Face's transformers",
-        workdir=None,
-        function="import_model",
-    ),
+    Mode("import", "modes.export", "import a Marian model", workdir=None, function="import_model"),
     Mode("intervene", "heads.effects", "score a model without each head, or with other changes"),
     Mode("prune", "heads.prune", "write a run with fewer heads, the most important ones"),
     Mode("positions", "positions.plots", "draw positional encodings"),

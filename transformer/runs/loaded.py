@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention
 from transformer.bridges.formats import Export, write_export
-from transformer.checks import check, count_results
+from transformer.checks import check
 from transformer.config import assign
 from transformer.config.keys import having
 from transformer.data.corpora import Tagger
@@ -355,12 +355,21 @@ class LoadedRun(Run):
     ) -> list[Any]:
         """Returns all results for each text, or only the best one if `num_best` is None."""
         operation, texts = self.operation(name), list_of_texts(texts)
-        count = count_results(self.config, num_best)
-        request = Request(texts, count, tag, prefixes=list_of_texts(prefix or ()))
+        request = Request(texts, self._count(num_best), tag, prefixes=list_of_texts(prefix or ()))
         answers = operation.answer(request)
         if num_best is not None:
             return answers
         return [best[0][0] if best else "" for best in answers]
+
+    def _count(self, num_best: int | None) -> int:
+        """Returns the number of results for each text, by default 1, after checking `num_best`."""
+        config = self.config.copy_and_resolve_references()
+        try:
+            assign(config, "decode.num_best", num_best or 1)
+            check(config)
+        except UserError as error:
+            raise UserError(str(error).replace("config.decode.num_best", "num_best")) from None
+        return num_best or 1
 
     def _inspector(self, method: str) -> Inspector:
         self._check_task(method)
