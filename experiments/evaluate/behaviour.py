@@ -7,7 +7,6 @@ contrast tests if a right translation is more probable than one with a single er
 import collections
 import functools
 import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -19,15 +18,13 @@ from transformer.data.corpora import Tagger, parts_of
 from transformer.data.held_out import read_pairs
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import copied, draw_number, joined, modify
-from transformer.data.synthetic.contrasts import Contrast, contrasts
+from transformer.data.synthetic.contrasts import contrasts
 from transformer.data.words import Words
 from transformer.errors import UserError
 from transformer.files import write_text
-from transformer.inference.base import Variables
 from transformer.inference.hypotheses import loops
-from transformer.inference.translator import Translator
-from transformer.metrics.registry import proportion_interval
 from transformer.runs.run import Run
+from transformer.tasks.pair_scores import pass_rates
 from ..results.run_tables import BEHAVIOUR
 from ..results.tasks import TRANSLATIONS, read_lines
 
@@ -120,28 +117,3 @@ def check_behaviour(run: Run, place: Path) -> dict[str, Any]:
     shown = {line.partition("\t")[0]: line for line in failures}.values()  # one failure per check
     print(f"{len(failures):,} failures in {place / 'failures.tsv'}, such as\n{''.join(shown)}")
     return {BEHAVIOUR: pass_rates(outcomes)}
-
-
-def score_contrasts(
-    predictor: Translator, variables: Variables, items: Sequence[Contrast]
-) -> dict[str, dict[str, float]]:
-    """Returns how often the right translation is more probable, by phenomenon; see `pass_rates`.
-
-    Args:
-      variables: the parameters and any other collections, such as interventions.
-    """
-    texts = list(dict.fromkeys((x.source, text) for x in items for text in (x.target, x.wrong)))
-    scores = dict(zip(texts, predictor.score(variables, *zip(*texts, strict=True)), strict=True))
-    outcomes = collections.defaultdict(list)
-    for phenomenon, source, target, wrong in items:
-        outcomes[phenomenon].append(scores[source, target][0] > scores[source, wrong][0])
-    return pass_rates(outcomes)
-
-
-def pass_rates(outcomes: Mapping[str, Sequence[bool]]) -> dict[str, dict[str, float]]:
-    """Returns each check's number of lines, number of passes, and 95% interval of the pass rate."""
-    rates: dict[str, dict[str, float]] = {}
-    for check, passes in outcomes.items():
-        low, high = proportion_interval(sum(passes), len(passes))
-        rates[check] = {"lines": len(passes), "passed": sum(passes), "low": low, "high": high}
-    return rates

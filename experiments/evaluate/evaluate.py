@@ -17,12 +17,13 @@ from transformer.files import write_json
 from transformer.runs import workdir
 from transformer.runs.run import Run, read_results
 from transformer.runs.workdir import find_trials
+from transformer.tasks.pair_scores import score_contrasts
 from ..process.modes import Options
 from ..results.run_tables import BEHAVIOUR, CONTRASTS, GENERATED, behaviour_table, main_split
 from ..results.runs import list_stopped
 from ..results.table import print_rows
 from . import run as scoring
-from .behaviour import check_behaviour, score_contrasts
+from .behaviour import check_behaviour
 from .other_text import read_given
 
 logger = logging.getLogger(__name__)

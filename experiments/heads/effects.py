@@ -7,7 +7,8 @@ change `alone`, the other heads of the same attention are set to zero.
 
 Losses and accuracies are means over all tokens, or over all texts for classifiers. For translators,
 the first `evaluate.max_sentences` sentences are translated greedily, for BLEU and the percentage of
-exact matches; with gold links, AER is that of the head that aligns best without a change.
+exact matches; with gold links, AER is that of the head that aligns best without a change. For the
+grammar, contrasts show which errors become more probable than right translations.
 
 If the outputs of heads are set to zero, gradients predict the effect. Let each output be multiplied
 by a gate of 1, and let L_x be the loss of text x, a sum over tokens. With n tokens in total,
@@ -35,6 +36,7 @@ from matplotlib.figure import Figure
 
 from transformer import tasks
 from transformer.analysis.alignment import GoldLinks
+from transformer.data.synthetic.contrasts import contrasts
 from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.inference import interventions
@@ -45,6 +47,7 @@ from transformer.model.interventions import Change
 from transformer.runs.checkpoint import check_fingerprint
 from transformer.runs.run import Run, TrainedRun
 from transformer.tasks.base import Task
+from transformer.tasks.pair_scores import score_contrasts
 from transformer.tasks.translation import TranslationTask
 from transformer.training.progress import line_progress
 from ..display import plotting
@@ -75,7 +78,12 @@ MEASURES = {
     "bleu": Measure("change of BLEU\n(of 100)", "{:+.2f}", 1, True),
     "exact": Measure("change of exact matches\n(%)", "{:+.1f}", 100, True),
     "aer": Measure("change of AER\n(from 0 to 1)", "{:+.3f}"),
+    **{
+        name: Measure(f"change of {name}\n(% of contrasts)", "{:+.1f}", 100, True)
+        for name in ("number", "case", "gender", "order", "tense", "negation")
+    },
 }
+CONTRASTED = 100  # number of sentences with contrasts
 MIN_HEADS = 3  # minimum number of heads for a rank correlation
 MAP_CELL, MIN_SIDE, MAX_SIDE = 0.48, 2.0, 4.0  # inches
 BAR_HEIGHT, WIDEST_NUMBER = 0.9, 0.4  # inches: of colour bars; minimum side of cells with numbers
@@ -263,6 +271,9 @@ def measure(
             heads = score_heads(changed, linked, gold, done).scores
             best = best or best_of(heads)
             of_row["aer"] = heads[best].error_rate
+            if task.config.data.source == "grammar":
+                rates = score_contrasts(task.predictor, changed.variables, contrasts(0, CONTRASTED))
+                of_row |= {name: x["passed"] / x["lines"] for name, x in rates.items()}
     return scores, int(sums[0][2])
 
 

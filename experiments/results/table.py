@@ -224,7 +224,7 @@ def to_csv(sweep: Comparison) -> str:
     for system, each in zip(sweep.systems, sweep.main_differences, strict=True):
         if each and each.has_interval:
             numbers = (each.p_value, each.corrected, each.detectable, each.signature)
-            cells = dict(zip(TEST_COLUMNS, numbers, strict=True))
+            cells: dict[str, Any] = dict(zip(TEST_COLUMNS, numbers, strict=True))
             tests |= {run.trial.number: cells for run in system.runs if run.trial}
     titles = [f"{split}_{name}" for split, name in scores]
     text = io.StringIO()
@@ -233,7 +233,7 @@ def to_csv(sweep: Comparison) -> str:
     writer.writeheader()
     for trial in sweep.trials:
         numbers = results.get(trial.number, {})
-        cells = {f"{s}_{name}": (numbers.get(s) or {}).get(name) for s, name in scores}
+        values = {f"{s}_{name}": (numbers.get(s) or {}).get(name) for s, name in scores}
         about = {"number": trial.number, "state": trial.state, **trial.values}
-        writer.writerow(numbers | cells | tests.get(trial.number, {}) | about)
+        writer.writerow(numbers | values | tests.get(trial.number, {}) | about)
     return text.getvalue()

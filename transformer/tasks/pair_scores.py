@@ -1,5 +1,6 @@
 """Translation scores: references, notes on the scores, and perturbed copies of test sets."""
 
+import collections
 import functools
 import importlib.util
 import itertools
@@ -21,9 +22,11 @@ from transformer.data.parallel.modifiers import MODIFIERS, copied, draw_name, mo
 from transformer.data.words import Words
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError, shorten
+from transformer.inference.base import Variables
 from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import join
 from transformer.inference.translator import Translator
+from transformer.metrics.registry import proportion_interval
 from transformer.model.losses import TokenSums
 
 logger = logging.getLogger(__name__)
@@ -255,3 +258,29 @@ def score_copies(
     seconds = f"{sum(row['seconds'] for row in scores.values()):,.0f} s"
     logger.info(f"{seconds} for perturbed copies of {len(pairs):,} pairs of the test set")
     return scores
+
+
+def score_contrasts(
+    predictor: Translator, variables: Variables, items: Sequence[Any]
+) -> dict[str, dict[str, float]]:
+    """Returns how often the right translation is more probable, by phenomenon; see `pass_rates`.
+
+    Args:
+      variables: the parameters and any other collections, such as interventions.
+      items: see `data.synthetic.contrasts.Contrast`.
+    """
+    texts = list(dict.fromkeys((x.source, text) for x in items for text in (x.target, x.wrong)))
+    scores = dict(zip(texts, predictor.score(variables, *zip(*texts, strict=True)), strict=True))
+    outcomes = collections.defaultdict(list)
+    for phenomenon, source, target, wrong in items:
+        outcomes[phenomenon].append(scores[source, target][0] > scores[source, wrong][0])
+    return pass_rates(outcomes)
+
+
+def pass_rates(outcomes: Mapping[str, Sequence[bool]]) -> dict[str, dict[str, float]]:
+    """Returns each check's number of lines, number of passes, and 95% interval of the pass rate."""
+    rates: dict[str, dict[str, float]] = {}
+    for check, passes in outcomes.items():
+        low, high = proportion_interval(sum(passes), len(passes))
+        rates[check] = {"lines": len(passes), "passed": sum(passes), "low": low, "high": high}
+    return rates

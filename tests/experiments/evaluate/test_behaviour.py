@@ -7,7 +7,7 @@ import pytest
 import regex
 
 from experiments.evaluate import behaviour, evaluate
-from experiments.evaluate.behaviour import check_behaviour, make_cases, score_contrasts
+from experiments.evaluate.behaviour import check_behaviour, make_cases
 from experiments.results.tasks import TRANSLATIONS
 from tiny_run import command, refused
 from transformer.data import held_out
@@ -16,6 +16,7 @@ from transformer.data.synthetic.contrasts import Contrast, contrasts
 from transformer.inference.translator import Translator
 from transformer.runs import workdir
 from transformer.runs.run import Run
+from transformer.tasks.pair_scores import score_contrasts
 
 PAIRS = [
     Pair(f"The {noun} does not sleep in Vienna.", f"{noun} schläft nicht in Wien.")
