@@ -160,16 +160,11 @@ def print_effects(effects: Effects, text: str) -> None:
     print_rows(
         Table(f"{title}\nwithout a change: {shown}", ["place", *names], [rows[i] for i in order])
     )
-    for name, other in itertools.product(GRADIENTS, ("loss", "bleu")):
-        if name not in forms or other not in forms:
-            continue
-        number = rank_correlation(effects.column(name), effects.column(other))
-        missing = "too few heads" if len(rows) < MIN_HEADS else "all heads are equal"
-        shown = f"none: {missing}" if number is None else f"{number:.3f}"
-        print(
-            f"Spearman's rank correlation of {name}, by gradient, and change of {other}, over "
-            f"{len(rows)} heads: {shown}"
-        )
+    pairs = itertools.product(GRADIENTS, ("loss", "bleu"))
+    for name, other in (each for each in pairs if forms.keys() >= {*each}):
+        rho = rank_correlation(effects.column(name), effects.column(other))
+        shown = "none" if rho is None else f"{rho:.3f}"
+        print(f"Spearman's rank correlation of {name} and Δ {other}, {len(rows)} heads: {shown}")
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:

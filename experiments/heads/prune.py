@@ -7,6 +7,7 @@ Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?
 """
 
 import dataclasses
+import itertools
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,11 +51,9 @@ def prune(run: Run, options: Options) -> list[Path]:
         with line_progress(work(task, len(names)), hidden=False, what="text") as advance:
             effects = measure_effects(task, trained.variables, names, "zero", advance)
         values = effects.column(ranking)
-    by_attention: dict[Any, list[tuple[float, str]]] = {}
-    for name, value in zip(names, values, strict=True):
-        by_attention.setdefault(named[name][:2], []).append((value, name))
-    ordered = [sorted(heads, reverse=True)[options.heads :] for heads in by_attention.values()]
-    removed = [name for heads in ordered for _, name in heads]
+    removed, ranked = [], zip(values, names, strict=True)
+    for _, heads in itertools.groupby(ranked, lambda each: named[each[1]][:2]):
+        removed += [name for _, name in sorted(heads, reverse=True)[options.heads :]]
     return [write_pruned(run, trained, removed, Path(options.output))]
 
 

@@ -39,8 +39,8 @@ class Options:
     trial: int | None = _flag(TRAIN, "train only the trial of the sweep with this number")
     processes: str | None = _flag(
         TRAIN,
-        "processes that train this run together: HOST:PORT,COUNT,INDEX with the address of the "
-        "first, and the number of this one from 0; or auto in a job of Slurm, Open MPI or TPUs",
+        "processes that train together: HOST:PORT,COUNT,INDEX (of the first process; number of "
+        "this one, from 0), or auto in a job of Slurm, Open MPI or TPUs",
     )
     linked_checkpoints: bool = _flag(TRAIN, "train although checkpoints/ is a link", False)
     seeds: int | None = _flag(TRAIN, "train a config with this many seeds, from config.seed on")
@@ -61,9 +61,7 @@ class Options:
         "export", "bundle (default), html, ctranslate2, ctranslate2_int8, onnx, stablehlo or marian"
     )
     runs: str | None = _flag(
-        "compare",
-        "systems, the baseline first: RUN,RUN[,...]; a system is a run, its seeds as RUN+RUN, or a "
-        "sweep over seeds; NAME=RUN names it",
+        "compare", "systems, baseline first: RUN,RUN[,...]; RUN+RUN: seeds of one; NAME=RUN: a name"
     )
     levels: str | None = _flag(
         "compare", "validation scores to time, such as 38,40; default: the best that all reach"
@@ -89,12 +87,10 @@ class Options:
     hide_eos: bool = _flag(ATTENTION, "leave out the end-of-sentence column and renormalise", False)
     layer: int | None = _flag(ATTENTION, "draw only this layer (from 1); the explorer opens there")
     head: int | None = _flag(ATTENTION, "draw only this head (from 1), and open the explorer there")
-    places: str | None = _flag(
-        "intervene", "comma-separated places, such as encoder.1.*; default: outputs of all heads"
-    )
+    places: str | None = _flag("intervene", "places, such as encoder.1.*; default: all heads")
     change: str | None = _flag(
         "intervene",
-        "zero (the default), alone, mean, patch:TEXT, uniform, identity, previous, or a factor",
+        "zero (default), alone, mean, patch:TEXT, uniform, identity, previous, a factor",
     )
     heads: int | None = _flag("prune", "heads of each attention that remain")
     ranking: str | None = _flag("prune", "ranks heads by: loss (default), importance or random")

@@ -240,7 +240,6 @@ class Intervene(Ask):
     """A route for the best result for a text while the model is changed; see `interventions`."""
 
     def plan(self, fields: Fields) -> RequestPlan:
-        """Plans a request; the only item is a function that computes the answer."""
         request = Request([fields["text"]], 1, fields.get("source_tag"), 0, "text")
 
         def answer() -> Any:

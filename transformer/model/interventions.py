@@ -139,9 +139,3 @@ def sown(intermediates: Mapping[str, Any], stack: str, module: str, place: str) 
     while place in intermediates.get(f"{stack}_{len(values)}", {}).get(module, {}):
         values.extend(intermediates[f"{stack}_{len(values)}"][module][place])
     return values
-
-
-def sown_by_kind(intermediates: Mapping[str, Any], place: str) -> dict[str, list[Array]]:
-    """Returns what each kind of attention has sown for a place, by layer; see `sown`."""
-    by_kind = {kind: sown(intermediates, *names, place) for kind, names in ATTENTIONS.items()}
-    return {kind: values for kind, values in by_kind.items() if values}

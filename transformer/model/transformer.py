@@ -15,7 +15,8 @@ from transformer.errors import UserError
 from transformer.model import attention_variants
 from transformer.model.architecture import Architecture, Source, count_kernels
 from transformer.model.config import ModelConfig, Size
-from transformer.model.interventions import intervene, sown_by_kind
+from transformer.model.interventions import ATTENTIONS, intervene
+from transformer.model.interventions import sown as sown_by_layer
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, make_norm
 from transformer.model.masks import AttentionInputs, AttentionPattern, padding_mask
 from transformer.model.positions.base import STACK_HOOKS
@@ -209,7 +210,8 @@ class Transformer(Architecture):
 
     @nn.nowrap
     def sown_attention(self, sown: Mapping[str, Any], name: str) -> dict[str, list[Array]]:
-        return sown_by_kind(sown, name)
+        by_kind = {kind: sown_by_layer(sown, *names, name) for kind, names in ATTENTIONS.items()}
+        return {kind: values for kind, values in by_kind.items() if values}
 
     @nn.nowrap
     def kernels_per_token(self, params: Any) -> int:

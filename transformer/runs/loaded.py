@@ -14,6 +14,7 @@ from transformer.checks import check
 from transformer.config import assign
 from transformer.config.keys import having
 from transformer.data.corpora import Tagger
+from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.files import import_sibling
 from transformer.inference import interventions
@@ -29,7 +30,7 @@ from transformer.operations import OPERATIONS, Operation, Request, TextScore, li
 from transformer.runs.run import Run, TrainedRun
 from transformer.runs.workdir import load_config, run_folder, stored_run
 from transformer.tasks import REGISTRY
-from transformer.tasks.pair_scores import make_pairs
+from transformer.tasks.pair_scores import refuse_blank
 from transformer.tasks.translation import TranslationTask
 
 
@@ -205,8 +206,16 @@ class LoadedRun(Run):
           source_tag: see `translate`.
         """
         self._check_task("evaluate")
-        lists = list(map(list_of_texts, references))
-        pairs = make_pairs(self._tagged(texts, source_tag), lists)
+        sources, lists = self._tagged(texts, source_tag), list(map(list_of_texts, references))
+        if not sources or not lists or {*map(len, lists)} != {len(sources)}:
+            counts = ", ".join(map(str, map(len, lists))) or "no"
+            raise UserError(
+                f"evaluate has {len(sources)} texts and {counts} references: give each text one"
+            )
+        pairs = []
+        for number, texts_of_pair in enumerate(zip(sources, *lists, strict=True), 1):
+            source, first, *more = (refuse_blank(text, f"text {number}") for text in texts_of_pair)
+            pairs.append(Pair(source, first, None, (*more,)))
         config = self.config.copy_and_resolve_references()
         config.evaluate.perturbed_sentences = 0
         task = TranslationTask.from_folder(self.folder, config, pairs)
@@ -295,12 +304,7 @@ class LoadedRun(Run):
         steps: int = 128,
         source_tag: str | None = None,
     ) -> Attribution:
-        """Returns how much each token that is read adds to each token that is written.
-
-        Args:
-          target, source_tag: see `attention`.
-          method, steps: see `explanations.attribute`.
-        """
+        """Returns what each token that is read adds to each written token; see `explanations`."""
         pair = self._pair("attribution", text, target, source_tag)
         return attribute(self.trained.predictor, self.trained.variables, pair, method, steps)
 

@@ -52,20 +52,6 @@ def refuse_blank(text: str, place: str) -> str:
     return text
 
 
-def make_pairs(sources: Sequence[str], lists: Sequence[Sequence[str]]) -> list[Pair]:
-    """Returns pairs of sources and references, given one or more lists of references."""
-    if not sources or not lists or {*map(len, lists)} != {len(sources)}:
-        counts = ", ".join(map(str, map(len, lists))) or "no"
-        raise UserError(
-            f"evaluate has {len(sources)} texts and {counts} references: give each text one"
-        )
-    pairs = []
-    for number, texts in enumerate(zip(sources, *lists, strict=True), 1):
-        source, first, *more = (refuse_blank(text, f"text {number}") for text in texts)
-        pairs.append(Pair(source, first, None, (*more,)))
-    return pairs
-
-
 def find_translations(
     sentences: Sequence[Sequence[Translation]], decode: ConfigDict
 ) -> list[Translation]:
