@@ -20,6 +20,7 @@ def get_config():
     config.model.num_encoder_layers = 1
     config.model.norm_position = "pre"
     config.model.pooling = "first"
+    config.model.positions = "learned"
     config.model.dropout_embedding = config.model.dropout_residual = 0.0
 
     config.data.source = "addition"
@@ -38,7 +39,7 @@ def get_config():
     config.optimizer.learning_rate = 1e-3
     config.optimizer.warmup_steps = 10
 
-    config.train.steps = 5000
+    config.train.steps = 6000
     config.train.label_smoothing = 0.0
     config.train.evaluate_every = 100
     config.train.best_metric = "accuracy"

@@ -253,10 +253,10 @@ def measure(
     for changes, of_row in zip(of_rows, scores, strict=True):
         if pairs:
             group = jax.tree.map(lambda array: np.asarray(array)[None], changes)
-            [found] = task.predictor.translate_stacked(
+            [lists] = task.predictor.translate_stacked(
                 group, sources, beam_size=1, shared=variables
             )
-            texts = [translations[0].text for translations in found]
+            texts = [translations[0].text for translations in lists]
             of_row["bleu"] = task.text_scores(texts, pairs, final=False)["bleu"]
             same = [text == pair.target for text, pair in zip(texts, pairs, strict=True)]
             of_row["exact"] = sum(same) / len(same)

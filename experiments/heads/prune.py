@@ -148,6 +148,6 @@ def _slice(params: Mapping[str, Any], heads: Any, config: ModelConfig) -> dict[s
     for name in OF_HEADS & params.keys():
         at, linear = index if name == "head_gate" else dimensions, params[name]
         axes = {"kernel": -2} if name == "output" else {"kernel": -1, "bias": -1}
-        taken = {part: take(linear[part], at, axes[part]) for part in axes.keys() & linear.keys()}
-        pruned[name] = {**linear, **taken}
+        parts = {part: take(linear[part], at, axes[part]) for part in axes.keys() & linear.keys()}
+        pruned[name] = {**linear, **parts}
     return pruned

@@ -83,7 +83,7 @@ class Options:
     prompt: str | None = _flag("generate", "prompt for a single text, in place of --input")
     sentence: str | None = _flag(f"{EXPLAIN} {BEAM}", "sentence whose attention, lens, ... to draw")
     picture: str | None = _flag(ATTENTION, "file of the picture whose attention to draw")
-    translation: str | None = _flag(ATTENTION, "translation of --sentence; default: the model's")
+    translation: str | None = _flag(EXPLAIN, "translation of --sentence; default: the model's")
     hide_eos: bool = _flag(ATTENTION, "leave out the end-of-sentence column and renormalise", False)
     layer: int | None = _flag(ATTENTION, "draw only this layer (from 1); the explorer opens there")
     head: int | None = _flag(ATTENTION, "draw only this head (from 1), and open the explorer there")
@@ -175,12 +175,7 @@ TABLE = (
     Mode(ATTENTION, "modes.{task}", "draw the attention of all heads over a sentence"),
     Mode(BEAM, "modes.beam", "draw the search for a translation as a tree", BEAM),
     Mode("lens", "modes.explanations", "draw the token that each layer would write", "lens"),
-    Mode(
-        "attribution",
-        "modes.explanations",
-        "draw how much each token read adds to each token written",
-        "attribution",
-    ),
+    Mode("attribution", "modes.explanations", "draw from which tokens each is", "attribution"),
     Mode("align", "heads.alignment", "score cross-attention as word alignment", "translate"),
     Mode("confidence", "modes.confidence", "calibrate how sure translations are", "confidence"),
     Mode("generate", "modes.language_model", "continue each line, or a prompt", "generate"),

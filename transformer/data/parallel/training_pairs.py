@@ -321,6 +321,9 @@ def _hashes(path: Path) -> tuple[Hashes, Hashes]:
     """Reads the hashes of a run's own training pairs, and of earlier runs' training pairs."""
     try:
         with open_arrays(path) as arrays:
-            return arrays["pairs"], arrays["earlier"]
+            pairs, earlier = arrays["pairs"], arrays["earlier"]
+        if {(a.ndim, a.dtype.kind) for a in (pairs, earlier)} != {(1, "u")}:
+            raise ValueError("it has no lists of hashes")
     except ValueError as error:
         raise UserError(f"{path} cannot be read ({error}): {TRAINED_ON_FIX}") from None
+    return pairs, earlier
