@@ -109,9 +109,6 @@ def test_evaluate_scores_the_lines_and_the_report_shows_the_checks(copy):
 class Scorer(Translator):
     """A model whose parameters are log-probabilities, times the intervention."""
 
-    def __init__(self):
-        pass
-
     def score(self, variables, sources, targets):
         return ((variables["interventions"] * variables["params"][x], len(x)) for x in targets)
 
@@ -120,19 +117,19 @@ def test_a_contrast_passes_if_the_whole_right_translation_is_more_probable():
     params = {"a long right one": -4.0, "wrong": -5.0, "tie": -4.0, "short": -3.0}
     errors = [("number", "wrong"), ("case", "tie"), ("order", "short"), ("order", "wrong")]
     items = [Contrast(name, "a", "a long right one", wrong) for name, wrong in errors]
-    rates = score_contrasts(Scorer(), {"params": params, "interventions": 1}, items)
+    model = Scorer.__new__(Scorer)
+    rates = score_contrasts(model, {"params": params, "interventions": 1}, items)
     counts = {name: (rate["passed"], rate["lines"]) for name, rate in rates.items()}
     assert counts == {"number": (1, 1), "case": (0, 1), "order": (1, 2)}
     assert rates["order"]["low"] < 0.5 < rates["order"]["high"]
-    changed = score_contrasts(Scorer(), {"params": params, "interventions": -1}, items)
+    changed = score_contrasts(model, {"params": params, "interventions": -1}, items)
     assert [rate["passed"] for rate in changed.values()] == [0, 0, 1]
 
 
 @pytest.mark.full
 def test_evaluate_scores_contrasts_and_refuses_them_for_another_text(copy, monkeypatch):
     flags = "--mode=evaluate", "--input=contrasts"
-    says = "contrasts exist for config.data.source=grammar only, not for copy"
-    refused(*flags, f"--workdir={copy}", says=says)
+    refused(*flags, f"--workdir={copy}", says="config.data.source=grammar only, not for copy")
     monkeypatch.chdir(copy)
     for module in behaviour, evaluate:
         monkeypatch.setattr(module, "contrasts", lambda: contrasts(0, 23))
