@@ -11,7 +11,11 @@ from tools import structure, words
 
 MODULES = structure.read_all()
 # Limits that an issue lets this commit raise, and by how much.
-RAISED: dict[str, float] = {}
+RAISED: dict[str, float] = {  # interventions, lenses, sinks and lessons: 800 lines, 5 pages
+    **{"model": 131, "data": 62, "tasks": 1, "inference": 526, "operations": 22, "runs": 34},
+    **{"metrics": 11, "config": 8, "pictures": 162, "services": 32},
+    **{"MAX_TOTAL": 826, "MAX_MODULES": 8, "MAX_CORE": 126, "MAX_DOCS": 3_669},
+}
 
 
 def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Module]:

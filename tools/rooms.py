@@ -12,39 +12,39 @@ class Room(NamedTuple):
 
 
 ROOMS = {
-    "model": Room("transformer/model", 4_600, 4_168),
-    "data": Room("transformer/data", 6_600, 8_809),
+    "model": Room("transformer/model", 4_600, 4_299),
+    "data": Room("transformer/data", 6_600, 8_871),
     "training": Room(
         "transformer/optim transformer/training transformer/mesh.py transformer/signals.py",
         2_700,
-        2_546,
+        2_542,
     ),
-    "tasks": Room("transformer/tasks", 1_900, 2_267),
-    "inference": Room("transformer/inference transformer/decoding", 2_700, 3_201),
-    "operations": Room("transformer/operations.py", 700, 317),
+    "tasks": Room("transformer/tasks", 1_900, 2_268),
+    "inference": Room("transformer/inference transformer/decoding", 2_700, 3_727),
+    "operations": Room("transformer/operations.py", 700, 339),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_147,
+        2_181,
     ),
-    "bridges": Room("transformer/bridges", 1_500, 1_486),
-    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_276),
-    "config": Room("transformer", 600, 769),
-    "command": Room("experiments experiments/command experiments/process", 1_600, 1_873),
+    "bridges": Room("transformer/bridges", 1_500, 1_472),
+    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_287),
+    "config": Room("transformer", 600, 777),
+    "command": Room("experiments experiments/command experiments/process", 1_600, 1_819),
     "results": Room(
         "experiments/sweep experiments/results experiments/evaluate",
         4_300,
-        4_244,
+        4_153,
     ),
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/display",
         3_400,
-        3_134,
+        3_296,
     ),
     "services": Room(
         "experiments/modes experiments/serve experiments/benchmark",
         4_200,
-        3_962,
+        3_994,
     ),
     "studies": Room("studies", 900, 139),
 }
