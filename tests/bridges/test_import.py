@@ -129,7 +129,7 @@ def test_an_import_is_scored_ranked_and_trained_on(imported, tmp_path):
     for mode in ("evaluate", "intervene"):
         ended = command(f"--workdir={folder}", f"--mode={mode}", *files)
         assert ended.code == 0, (mode, ended.err)
-    assert list(folder.glob("figures/heads/*"))
+    assert list(folder.glob("figures/interventions/*"))
     arguments = (
         *("--config=configs/own_text.py", f"--config.train.init_from={folder}"),
         *(f"--workdir={tmp_path / 'next'}", f"--config.data.path={tmp_path}"),
