@@ -74,14 +74,14 @@ def test_the_patch_of_a_word_replaces_it_in_the_translation(run):
 
 def test_means_are_over_all_tokens_of_all_texts(run):
     named = places(run.trained.predictor.model)
-    chosen = [named["encoder.1.self"], named["decoder.1.cross.head.2.weights"]]
+    pair = [named["encoder.1.self"], named["decoder.1.cross.head.2.weights"]]
     model = run.trained.predictor, run.trained.variables
     texts = [(TEXT, GERMAN), (OTHER, "Der Hund schläft im Garten.")]
     (long, map_1), (short, map_2) = sorted(
-        capture(*model, read(*model, texts), chosen), key=lambda x: -len(x[0])
+        capture(*model, read(*model, texts), pair), key=lambda x: -len(x[0])
     )[:2]
     assert len(long) > len(short)
-    vector, weights = means(*model, read(*model, texts), chosen)
+    vector, weights = means(*model, read(*model, texts), pair)
     np.testing.assert_allclose(vector, np.concatenate([long, short]).mean(axis=0), rtol=1e-5)
     rows, columns = map_2.shape
     common = (map_1[:rows, :columns] + map_2) / 2

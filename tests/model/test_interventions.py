@@ -49,9 +49,10 @@ def by_equation(changes, config):
     def change(place, layer, x, *at):
         if place not in changes:
             return x
-        found = changes[place]
-        found = found if isinstance(found, Change) else found[0 if config.share_layers else layer]
-        scale, amount, value = (array[0] for array in found)
+        of_place = changes[place]
+        if not isinstance(of_place, Change):
+            of_place = of_place[0 if config.share_layers else layer]
+        scale, amount, value = (array[0] for array in of_place)
         if not at:
             shape = (len(x), config.num_heads, -1) if place[-1] == "heads" else x.shape
             y = scale * x.reshape(shape) + amount * value

@@ -33,10 +33,10 @@ def test_a_model_without_heads_computes_what_zeros_compute(fields):
     kinds = ("encoder_layers", "self_attention"), ("decoder_layers", "self_attention")
     kinds += (("decoder_layers", "cross_attention"),)
     depth = 1 if model.config.share_layers else 2
-    chosen = {(*kind, n): [n, 2 + i % 2] for i, kind in enumerate(kinds) for n in range(depth)}
+    remaining = {(*kind, n): [n, 2 + i % 2] for i, kind in enumerate(kinds) for n in range(depth)}
     zeros = {
         (*kind, "heads"): {
-            n: Change(np.isin(range(4), chosen[*kind, n]).astype(float)[:, None])
+            n: Change(np.isin(range(4), remaining[*kind, n]).astype(float)[:, None])
             for n in range(depth)
         }
         for kind in kinds
@@ -44,7 +44,7 @@ def test_a_model_without_heads_computes_what_zeros_compute(fields):
     masked = jax.jit(model.apply)
     expected = masked({**own, "interventions": variables(zeros, model.config)}, *tiny_inputs())
     small, _ = tiny_model(**{**fields, "num_heads": 2})
-    params = without_heads(own["params"], chosen, model.config)
+    params = without_heads(own["params"], remaining, model.config)
     shapes = reference.parameter_shapes(small.config)
     assert jax.tree.structure(params) == jax.tree.structure(
         shapes, is_leaf=lambda x: isinstance(x, tuple)
