@@ -14,6 +14,7 @@ from transformer.data.words import Words, read_case, write_case
 from transformer.decoding.search import Hypotheses
 from transformer.errors import RunError
 from transformer.inference.prefixes import Prefix
+from transformer.metrics.pairwise import mean_chrf
 
 
 class Translation(NamedTuple):
@@ -122,8 +123,9 @@ def read_hypotheses(
     source: str,
     count: int,
     write: Callable[[str], tuple[str, int]] = lambda text: (text, 0),
+    search: str = "beam",
 ) -> list[Translation]:
-    """Returns the distinct translations of one sentence, best first.
+    """Returns the distinct translations of one sentence, best first, or all samples in turn.
 
     Degenerate translations come last. The list is empty if no score is finite.
 
@@ -131,6 +133,8 @@ def read_hypotheses(
       hypotheses: search results for the sentence as arrays of shape [P, steps], [P], [P] and [P].
       count: maximum number of translations, at least one.
       write: text -> (text with restored case and copied strings, number of missing strings).
+      search: "beam", "sample" or "mbr", of which the scores are the mean chrF (0 to 100) against
+        the other samples, which estimates the Bayes risk (Eikema and Aziz 2020).
     """
     results = []
     for ids, length, score, forced in zip(*hypotheses, strict=True):
@@ -138,8 +142,14 @@ def read_hypotheses(
             text, lacks = write(canonicalize(tokenizer.decode(ids[:length])))
             degenerate = int(forced or lacks or not text.strip() or loops(text, source))
             results.append(Translation(text, float(score), int(length), degenerate))
-    results.sort(key=lambda each: each.degenerate)
-    return distinct(results)[: max(1, count)]
+    if search == "mbr":
+        scores = mean_chrf([each.text for each in results])
+        results = list(map(lambda each, score: each._replace(score=score), results, scores))
+        results.sort(key=lambda each: -each.score)
+    if search != "sample":
+        results.sort(key=lambda each: each.degenerate)
+        results = distinct(results)
+    return results[: max(1, count)]
 
 
 def loops(text: str, source: str) -> bool:
