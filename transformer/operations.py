@@ -143,7 +143,9 @@ class Caption(Operation):
 
     def __init__(self, *model: Any):
         super().__init__(*model)
-        self.max_length, self.max_best = self.predictor.max_length, self.config.decode.beam_size
+        self.max_length, decode = self.predictor.max_length, self.config.decode
+        sizes = {"auto": decode.beam_size, "beam": decode.beam_size, "mbr": decode.mbr_samples}
+        self.max_best = sizes.get(decode.search)
         self.workers, _ = share(self.config.decode.batch_size)
 
     def plan(self, request):
@@ -192,7 +194,8 @@ class Translate(Caption):
             def translate(part: str) -> list[Translation]:
                 return [Translation(part, 0.0, 0)] if isinstance(part, Layout) else next(rest)
 
-            return [join(list(map(translate, line)), count)[:count] for line in lines]
+            drawn = self.config.decode.search == "sample"
+            return [join(list(map(translate, line)), count, drawn)[:count] for line in lines]
 
         return Plan([part for part, _ in items], [number for _, number in items], join_results)
 

@@ -25,7 +25,7 @@ class Rule(NamedTuple):
         are not renormalised when a beam is searched.
       groups: number of consecutive rows of a sentence, which differ; see `diverse_continuations`.
       diversity: the strength of their differences.
-      sampling: how tokens are sampled, which needs a beam size of 1; None to search a beam.
+      sampling: how tokens are sampled if a search has random keys, which needs a beam size of 1.
     """
 
     beam_size: int
@@ -36,7 +36,7 @@ class Rule(NamedTuple):
     forbidden: Sequence[int] = ()
     groups: int = 1
     diversity: float = 0.0
-    sampling: SamplingRule | None = None
+    sampling: SamplingRule = SamplingRule()
 
 
 class Continuations(NamedTuple):
@@ -97,7 +97,7 @@ def draw_continuations(
       keys: a random key for each text and position.
     """
     possible = logits[:, 0].at[:, jnp.asarray(rule.forbidden, jnp.int32)].set(-jnp.inf)
-    tokens = draw_tokens(possible, keys, rule.sampling or SamplingRule())[:, None]
+    tokens = draw_tokens(possible, keys, rule.sampling)[:, None]
     log_probs = jnp.take_along_axis(logits[:, 0], tokens, axis=1) - shift
     return Continuations(log_probs, jnp.zeros_like(tokens), tokens)
 

@@ -269,7 +269,7 @@ def _expand(
     end = logits[:, :, rule.eos_id]
     # At most one continuation of each hypothesis ends, so at least half of 2 * beam_size do not.
     count = min(2 * rule.beam_size, rule.beam_size * logits.shape[2])
-    if rule.sampling is not None:
+    if state.keys is not None:
         # The random numbers of a text depend only on its key and the position.
         keys = jax.vmap(jax.random.fold_in, (0, None))(state.keys, length)
         options = draw_continuations(logits, shift, keys, rule)

@@ -2,9 +2,11 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.data.characters import canonicalize
@@ -14,7 +16,6 @@ from transformer.data.words import Words, read_case, write_case
 from transformer.decoding.search import Hypotheses
 from transformer.errors import RunError
 from transformer.inference.prefixes import Prefix
-from transformer.metrics.pairwise import mean_chrf
 
 
 class Translation(NamedTuple):
@@ -150,6 +151,31 @@ def read_hypotheses(
         results.sort(key=lambda each: each.degenerate)
         results = distinct(results)
     return results[: max(1, count)]
+
+
+def mean_chrf(texts: Sequence[str]) -> list[float]:
+    """Returns the mean chrF (0 to 100) of each text, with each other text as reference.
+
+    Source: Popović 2015, with the settings of sacreBLEU's sentence-level chrF.
+    """
+    lines, sums, orders = ["".join(text.split()) for text in texts], np.zeros((2, 1, 1)), 0
+    for n in range(1, 7):
+        columns: dict[tuple[str, int], int] = {}  # of each occurrence of each n-gram in a text
+        rows, counts = [[] for _ in lines], [Counter() for _ in lines]
+        for line, row, count in zip(lines, rows, counts, strict=True):
+            for gram in (line[i : i + n] for i in range(len(line) - n + 1)):
+                count[gram] += 1
+                row.append(columns.setdefault((gram, count[gram]), len(columns)))
+        has = np.zeros((len(lines), len(columns)), np.float32)
+        for place, row in zip(has, rows, strict=True):
+            place[row] = 1
+        matches, total = has @ has.T, has.sum(axis=1, keepdims=True)
+        sums = sums + np.stack([matches / np.maximum(total, 1), matches / np.maximum(total.T, 1)])
+        orders = orders + (total > 0) * (total.T > 0)
+    precision, recall = sums / np.maximum(orders, 1)
+    scores = 500 * precision * recall / np.maximum(4 * precision + recall, 1e-16)  # beta = 2
+    np.fill_diagonal(scores, 0)
+    return (scores.sum(axis=1) / max(1, len(texts) - 1)).tolist()
 
 
 def loops(text: str, source: str) -> bool:

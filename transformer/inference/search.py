@@ -123,22 +123,20 @@ class BeamSearch(_Decoder):
         steps = min(FIRST_ROOM if many else length + ROOM, max_length)
         source, limits = divide(variables, source), divide(variables, limits)
         search = self._start(variables, source, limits, rule, steps, moves, seeds, groups)
-        rows, hypotheses = np.arange(len(limits) * groups), {}
+        rows, hypotheses = np.arange(len(limits)), {}
         while True:
             shrinks = many and len(rows) >= SHRINK * MIN_ROWS
             keep = len(rows) // SHRINK if shrinks else 0
             search = self._continue(variables, search, rule, keep)
             finished = np.asarray(search.finished)
-            unfinished = len(rows) - int(finished.sum())
+            unfinished = int((~finished).sum())
             if unfinished <= keep:
-                done = jax.device_get(search.done)
+                join = lambda x: x.reshape(-1, groups * x.shape[1], *x.shape[2:])  # noqa: E731
+                done = jax.tree.map(join, jax.device_get(search.done))
                 each = (jax.tree.map(lambda x, i=i: x[i], done) for i in range(len(rows)))
                 hypotheses |= zip(rows, each, strict=True)
             if not unfinished and (steps == max_length or not prepares):
-                each = [hypotheses[row] for row in range(len(hypotheses))]
-                starts = range(0, len(each), groups)
-                join = functools.partial(jax.tree.map, lambda *x: np.concatenate(x))
-                return [join(*each[start : start + groups]) for start in starts]
+                return [hypotheses[row] for row in range(len(limits))]
             if 0 < unfinished <= keep:
                 indices = np.argsort(finished, kind="stable")[:keep]  # unfinished rows first
                 rows, search = rows[indices], self._take(search, indices)
@@ -295,8 +293,9 @@ class Writer(_Decoder):
         return self._cache(variables, jnp.zeros((rows, 0), jnp.int32), beam_size, steps)
 
     def _rows_rule(self) -> Rule:
-        settings = (EOS_ID,) if self.ends else (NO_TOKEN, (*NEVER_WRITTEN, EOS_ID))
-        return self._sampling_rule(*settings)
+        if self.ends:
+            return self._sampling_rule()
+        return self._sampling_rule(NO_TOKEN, (*NEVER_WRITTEN, EOS_ID))
 
     def _sample_rows(self, variables, search: Search, prompts: Prompts, until) -> Search:
         step, rule = self._step(variables), self._rows_rule()

@@ -3,6 +3,7 @@
 import functools
 import logging
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -106,10 +107,12 @@ class Translator(TokenPredictor):
         """Returns the translations of each line, best first, or [('', 0, 0)] for a blank line.
 
         The translations of a line are distinct, and degenerate ones (see `Translation`) come last.
-        A beam may contain fewer than `num_best` translations. Lines of similar length are decoded
-        together, but a translation does not depend on the other lines.
+        A beam may contain fewer than `num_best` translations. Samples are neither sorted nor
+        distinct. Lines of similar length are decoded together, but a translation does not depend on
+        the other lines: the samples of a line depend on its text and on `decode.seed`.
 
         Args:
+          beam_size: if given, a beam of this size is searched, whatever `decode.search` is.
           numbers: line numbers for warnings; from one by default.
           done: called with the number of lines completed since the last call.
           rows: batch size, as compiled by `prepare_rows`; by default, it depends on the number of
@@ -120,11 +123,12 @@ class Translator(TokenPredictor):
         results = [[self.lines.copy(line)] for line in lines]
         blank, most = len(lines), num_best or self.decode.num_best
         numbers = numbers or range(1, len(lines) + 1)
-        search = functools.partial(self.search.search, adapts=rows is None)
-        settings = beam_size, numbers, rows, limits, prefixes
+        sizes = (beam_size, 1, 0) if beam_size else self._sizes(most)
+        search = functools.partial(self.search.search, adapts=rows is None, groups=sizes[1])
+        settings = sizes[0], numbers, rows, limits, prefixes, sizes[2]
         for members, hypotheses in self.decode_lines(search, variables, lines, *settings):
             for row, i in enumerate(members):
-                results[i] = self.read_best(hypotheses[row], lines[i], most)
+                results[i] = self.read_best(hypotheses[row], lines[i], most, sizes[2])
                 if not results[i]:
                     if prefixes and any(prefixes[i]):
                         raise too_long(prefixes[i])  # its end comes after the length limit
@@ -137,8 +141,11 @@ class Translator(TokenPredictor):
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
         """Compiles `translate` for batches of a static shape; see `BeamSearch`."""
         source, limits = self.make_batch([], [], rows, length).source, np.zeros(rows, np.int32)
-        settings = self.decode.beam_size, self._max_target_length(length)
-        self.search.search(variables, source, limits, *settings, adapts=False, prepares=True)
+        size, groups, samples = self._sizes(1)
+        options: Any = {"seeds": np.zeros((rows, 2), np.int32)} if samples else {}
+        options |= {"groups": groups, "adapts": False, "prepares": True}
+        settings = size, self._max_target_length(length)
+        self.search.search(variables, source, limits, *settings, **options)
 
     def translate_stacked(
         self,
@@ -293,16 +300,20 @@ class Translator(TokenPredictor):
                 )
         return [ids[:limit] for ids in encoded]
 
-    def read_best(self, hypotheses: Any, line: str, most: int) -> list[Translation]:
+    def read_best(
+        self, hypotheses: Any, line: str, most: int, samples: int = 0
+    ) -> list[Translation]:
         """Returns translations of a line, with the line's case restored; see `read_hypotheses`."""
         write = functools.partial(self.lines.write, line=line, strings=self.lines.read(line)[1])
-        return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write)
+        settings = most, write, self.decode.search if samples else "beam"
+        return read_hypotheses(hypotheses, self.target_tokenizer, line, *settings)
 
     def without_case(self, variables: Variables, line: str, target: str) -> tuple[str, str]:
         """Returns a pair before the case of the line was transferred to the translation."""
         if (source := self.lines.without_case(line)) == line:
             return line, target
-        [best] = self.translate(variables, [source], num_best=self.decode.beam_size, rows=1)
+        size = self.decode.beam_size
+        [best] = self.translate(variables, [source], size, num_best=size, rows=1)
         texts = [each.text for each in reversed(best)]
         originals = {self.lines.write(text, line, {})[0]: text for text in texts}
         return source, originals.get(target, target)
@@ -317,8 +328,12 @@ class Translator(TokenPredictor):
         rows: int | None = None,
         limits: Sequence[int] | None = None,
         prefixes: Sequence[Prefix] = (),
+        samples: int = 0,
     ) -> Iterator[tuple[list[int], Any]]:
-        """Yields the indices of the non-blank lines in each batch, and the lines' hypotheses."""
+        """Yields the indices of the non-blank lines in each batch, and the lines' hypotheses.
+
+        With `samples` for each line, the random keys are derived from the seed and the line's text.
+        """
         begun = {i: self.lines.read_prefix(lines[i], p) for i, p in enumerate(prefixes) if any(p)}
         copied = {i for i, line in enumerate(lines) if self.lines.copy(line).text} - begun.keys()
         lines = ["" if i in copied else self.lines.read(x)[0] for i, x in enumerate(lines)]
@@ -327,6 +342,7 @@ class Translator(TokenPredictor):
         lengths = [len(ids) + 1 for ids in encoded]
         beam_size = beam_size or self.decode.beam_size
         workers, most = share(self.decode.batch_size)
+        most = max(1, most // max(1, samples))
         size = rows or static_rows(math.ceil(len(todo) / workers), most)
         parts = [[i for i in todo if (i in begun) == is_begun] for is_begun in (False, True)]
         batches = [b for part in parts for b in length_groups(part, lengths, size, self.max_length)]
@@ -341,13 +357,25 @@ class Translator(TokenPredictor):
             for row, i in enumerate(rows):
                 limit = self._max_target_length(lengths[i])
                 steps[row] = min(limit, limits[i]) if limits else limit
-            options = {}
+            options: Any = {}
             if rows[0] in begun:
-                options = {"moves": self._prefix_reader.moves([begun[i] for i in rows], size)}
+                options["moves"] = self._prefix_reader.moves([begun[i] for i in rows], size)
+            if samples:
+                options["seeds"] = np.full((size, 2), self.decode.seed, np.int32)
+                hashes = [zlib.crc32(lines[i].encode()) >> 1 for i in rows]
+                options["seeds"][: len(rows), 1] = hashes
             return rows, search(variables, source, steps, beam_size, most, **options)
 
         with ThreadPoolExecutor(workers) as pool:
             yield from pool.map(run, batches)
+
+    def _sizes(self, most: int) -> tuple[int, int, int]:
+        """Returns beam size, number of groups of this size, and number of samples for a line."""
+        decode = self.decode
+        samples = {"sample": most, "mbr": decode.mbr_samples}.get(decode.search, 0)
+        if samples:
+            return 1, samples, samples
+        return decode.beam_size // decode.beam_groups, decode.beam_groups, 0
 
     def _max_target_length(self, length: int) -> int:
         longest = int(self.decode.max_ratio * length + self.decode.max_extra)
