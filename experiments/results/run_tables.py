@@ -103,8 +103,8 @@ def decode_table(decode: ConfigDict, task: str) -> Table | None:
     if not tasks.REGISTRY[task].is_translated:
         return None
     values = {key: decode[key.partition(".")[2]] for key in having("search")}
-    hidden = {key for key in having("rare") if values[key] == KEYS[key].default}
-    rows = [[key, _shown(value)] for key, value in values.items() if key not in hidden]
+    shown = {k: v for k, v in values.items() if k not in having("rare") or v != KEYS[k].default}
+    rows = [[key, _shown(value)] for key, value in shown.items()]
     return Table("The search that made the scored translations", ["", ""], rows)
 
 

@@ -122,7 +122,8 @@ def diverse_continuations(
         scores, of_group, is_live = (x[:, group] for x in rows)
         scores = scores - rule.diversity * counts
         options = best_continuations(scores, group_maxima(scores), of_group, count, rule.forbidden)
-        goes_on = (options.tokens != rule.eos_id) & is_live[:, None]
+        goes_on = (options.tokens != rule.eos_id) & (options.log_probs > IMPOSSIBLE / 2)
+        goes_on &= is_live[:, None]
         goes_on &= jnp.cumsum(goes_on, axis=1) <= rule.beam_size
         chosen = jax.nn.one_hot(options.tokens, logits.shape[2]) * goes_on[..., None]
         counts = counts + chosen.sum(axis=1, keepdims=True)

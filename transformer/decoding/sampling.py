@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 NOT_FINITE = -1  # token id that is returned if the logits are not finite
 
@@ -36,22 +36,31 @@ def keep_probable(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Arra
     First, tokens of a probability of at least `epsilon` are kept (Hewitt et al. 2022, section 3.1).
     Then, the `top_k` most probable tokens are kept (Fan et al. 2018, section 5.4; 0 keeps all).
     Then probabilities are renormalised, and the smallest set of tokens with a total of at least
-    `top_p` is kept (Holtzman et al. 2020, section 3.1). The most probable token is always kept.
+    `top_p` is kept (Holtzman et al. 2020, section 3.1). Tokens as probable as the last one are kept
+    with it, and the most probable token always.
     """
     scaled = logits.astype(jnp.float32) / max(rule.temperature, 1e-6)
     if rule.epsilon > 0:
         probable = jax.nn.softmax(scaled, axis=-1) >= rule.epsilon
         probable |= scaled == scaled.max(axis=-1, keepdims=True)
         scaled = jnp.where(probable, scaled, -jnp.inf)
-    # Sorting the vocabulary takes longer than a decoding step of a small model.
-    if rule.top_k <= 0 and rule.top_p >= 1:
-        return scaled
-    order = jnp.argsort(-scaled, axis=-1)
-    ranked = jnp.take_along_axis(scaled, order, axis=-1)
-    rank = jnp.arange(scaled.shape[-1])
     if rule.top_k > 0:
-        ranked = jnp.where(rank < rule.top_k, ranked, -jnp.inf)
-    probabilities = jax.nn.softmax(ranked, axis=-1)
-    before = jnp.cumsum(probabilities, axis=-1) - probabilities
-    ranked = jnp.where((before < rule.top_p) | (rank == 0), ranked, -jnp.inf)
-    return jnp.take_along_axis(ranked, jnp.argsort(order, axis=-1), axis=-1)
+        ranked, _ = jax.lax.top_k(scaled, min(rule.top_k, scaled.shape[-1]))
+        scaled = jnp.where(scaled >= ranked[:, -1:], scaled, -jnp.inf)
+    if rule.top_p < 1:
+        scaled = jnp.where(_least_set(jax.nn.softmax(scaled), rule.top_p), scaled, -jnp.inf)
+    return scaled
+
+
+def _least_set(probabilities: Float[Array, "B V"], total: float) -> Bool[Array, "B V"]:
+    """Returns the tokens of the smallest sets with this total, by bisection: sorting is slower."""
+
+    def halve(_, bounds):
+        middle = sum(bounds) / 2
+        above = jnp.where(probabilities >= middle, probabilities, 0).sum(axis=1, keepdims=True)
+        is_enough = above >= total
+        return jnp.where(is_enough, middle, bounds[0]), jnp.where(is_enough, bounds[1], middle)
+
+    zeros = jnp.zeros((len(probabilities), 1))
+    least, _ = jax.lax.fori_loop(0, 30, halve, (zeros, zeros + 1))
+    return probabilities >= least

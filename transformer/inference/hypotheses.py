@@ -134,8 +134,7 @@ def read_hypotheses(
       hypotheses: search results for the sentence as arrays of shape [P, steps], [P], [P] and [P].
       count: maximum number of translations, at least one.
       write: text -> (text with restored case and copied strings, number of missing strings).
-      search: "beam", "sample" or "mbr", of which the scores are the mean chrF (0 to 100) against
-        the other samples, which estimates the Bayes risk (Eikema and Aziz 2020).
+      search: "beam", "sample" or "mbr", whose scores are `mean_chrf` (Eikema and Aziz 2020).
     """
     results = []
     for ids, length, score, forced in zip(*hypotheses, strict=True):
@@ -146,9 +145,8 @@ def read_hypotheses(
     if search == "mbr":
         scores = mean_chrf([each.text for each in results])
         results = list(map(lambda each, score: each._replace(score=score), results, scores))
-        results.sort(key=lambda each: -each.score)
     if search != "sample":
-        results.sort(key=lambda each: each.degenerate)
+        results.sort(key=lambda each: (each.degenerate, -each.score))
         results = distinct(results)
     return results[: max(1, count)]
 
@@ -161,14 +159,14 @@ def mean_chrf(texts: Sequence[str]) -> list[float]:
     lines, sums, orders = ["".join(text.split()) for text in texts], np.zeros((2, 1, 1)), 0
     for n in range(1, 7):
         columns: dict[tuple[str, int], int] = {}  # of each occurrence of each n-gram in a text
-        rows, counts = [[] for _ in lines], [Counter() for _ in lines]
-        for line, row, count in zip(lines, rows, counts, strict=True):
+        has = np.zeros((len(lines), sum(map(len, lines))), np.float32)
+        for row, line in zip(has, lines, strict=True):
+            count, places = Counter(), []
             for gram in (line[i : i + n] for i in range(len(line) - n + 1)):
                 count[gram] += 1
-                row.append(columns.setdefault((gram, count[gram]), len(columns)))
-        has = np.zeros((len(lines), len(columns)), np.float32)
-        for place, row in zip(has, rows, strict=True):
-            place[row] = 1
+                places.append(columns.setdefault((gram, count[gram]), len(columns)))
+            row[places] = 1
+        has = has[:, : len(columns)]
         matches, total = has @ has.T, has.sum(axis=1, keepdims=True)
         sums = sums + np.stack([matches / np.maximum(total, 1), matches / np.maximum(total.T, 1)])
         orders = orders + (total > 0) * (total.T > 0)

@@ -2,7 +2,7 @@
 
 import collections
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -60,9 +60,10 @@ class _Decoder:
         settings = decode.length_penalty, decode.alpha, NEVER_WRITTEN, groups, decode.diversity
         return Rule(beam_size, BOS_ID, EOS_ID, *settings)
 
-    def _sampling_rule(self, eos_id: int = EOS_ID, never: Sequence[int] = NEVER_WRITTEN) -> Rule:
-        settings = (self._decode[name] for name in SamplingRule._fields)
-        return Rule(1, BOS_ID, eos_id, "none", 0.0, never, sampling=SamplingRule(*settings))
+    def _sampling_rule(self, ends: bool = True) -> Rule:
+        end, never = (EOS_ID, NEVER_WRITTEN) if ends else (NO_TOKEN, (*NEVER_WRITTEN, EOS_ID))
+        sampling = SamplingRule(*(self._decode[name] for name in SamplingRule._fields))
+        return Rule(1, BOS_ID, end, "none", 0.0, never, sampling=sampling)
 
     def _row_key(self, seed: Any, *numbers: Any) -> jax.Array:
         return functools.reduce(jax.random.fold_in, numbers, jax.random.key(seed))
@@ -102,8 +103,6 @@ class BeamSearch(_Decoder):
     ) -> list[Hypotheses]:
         """Returns each sentence's hypotheses as arrays of shape [P, steps], [P], [P] and [P].
 
-        P is groups * beam_size, and hypotheses are best first within each group.
-
         Args:
           limits: maximum tokens per translation, including end-of-sentence; 0 for padding rows.
           max_length: a static upper bound of `limits`.
@@ -111,9 +110,8 @@ class BeamSearch(_Decoder):
           prepares: whether to compile all cache sizes up to `max_length`, even if no translation
             needs them.
           moves: forces how translations begin; see `decoding.search.Prefixes`.
-          groups: number of groups of a diverse beam, or of samples.
-          seeds: two numbers from which each sentence's random keys are derived, to sample; None
-            to search a beam.
+          groups: number of beams of a sentence, which are diverse and follow each other in P.
+          seeds: numbers from which random keys are derived, to sample; None to search beams.
         """
         length = source_mask(source).shape[1]
         rule = self._rule(beam_size, groups) if seeds is None else self._sampling_rule()
@@ -282,9 +280,9 @@ class Writer(_Decoder):
         return Prompts(jnp.asarray(tokens), jnp.asarray(lengths))
 
     def _start_rows(self, variables: Variables, prompts: Prompts, ended, numbers, window) -> Search:
-        rows, steps = prompts.tokens.shape
-        cache = self._prompt_cache(variables, prompts, 1)
-        search = start_search(cache, jnp.full(rows, steps + 1), self._rows_rule(), steps)
+        (rows, steps), rule = prompts.tokens.shape, self._sampling_rule(self.ends)
+        cache, limits = self._prompt_cache(variables, prompts, 1), jnp.full(rows, steps + 1)
+        search = start_search(cache, limits, rule, steps)
         keys = jax.vmap(lambda row: self._row_key(*row, window))(numbers)
         return search._replace(finished=ended, keys=keys)
 
@@ -292,14 +290,9 @@ class Writer(_Decoder):
         rows, steps = prompts.tokens.shape
         return self._cache(variables, jnp.zeros((rows, 0), jnp.int32), beam_size, steps)
 
-    def _rows_rule(self) -> Rule:
-        if self.ends:
-            return self._sampling_rule()
-        return self._sampling_rule(NO_TOKEN, (*NEVER_WRITTEN, EOS_ID))
-
     def _sample_rows(self, variables, search: Search, prompts: Prompts, until) -> Search:
-        step, rule = self._step(variables), self._rows_rule()
-        return continue_search(step, search, rule, 0, prompts, until)
+        rule = self._sampling_rule(self.ends)
+        return continue_search(self._step(variables), search, rule, 0, prompts, until)
 
     def beam_search(self, variables: Variables, prefixes: list[list[int]]) -> Hypotheses:
         """Returns the most probable texts that start with a prompt, without begin-of-sentence."""

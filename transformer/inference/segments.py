@@ -308,26 +308,19 @@ def _nearest(pattern: Any, text: str, reach: int) -> int | None:
     return min(near, key=lambda end: abs(end - middle), default=None)
 
 
-def join(
-    parts: Sequence[Sequence[Translation]], most: int, drawn: bool = False
-) -> list[Translation]:
+def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]:
     """Returns the `most` best translations of a line, which join translations of its segments.
 
-    The scores of segments are summed. Translations with fewer degenerate segments come first. With
-    `drawn`, sample n of a line joins the samples n of its segments.
+    The scores of segments are summed. Translations with fewer degenerate segments come first.
     """
     best = list(parts[0])
     whole = "".join(part[0].text for part in parts if not part[0].text.isspace())
     spaced = 3 * len("".join(UNSPACED.findall(whole)).encode()) < len(whole.encode())
     for part in parts[1:]:
-        pairs = zip if drawn and len(best) > 1 < len(part) else itertools.product
         both = [
             Translation._make((_text(a.text, b.text, spaced), *map(operator.add, a[1:], b[1:])))
-            for a, b in pairs(best, part)
+            for a, b in itertools.product(best, part)
         ]
-        if drawn:
-            best = both
-            continue
         both.sort(key=lambda each: (each.degenerate, -each.score))
         best = distinct(both)[: max(1, most)]
     return best

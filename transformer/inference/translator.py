@@ -109,7 +109,7 @@ class Translator(TokenPredictor):
         The translations of a line are distinct, and degenerate ones (see `Translation`) come last.
         A beam may contain fewer than `num_best` translations. Samples are neither sorted nor
         distinct. Lines of similar length are decoded together, but a translation does not depend on
-        the other lines: the samples of a line depend on its text and on `decode.seed`.
+        the other lines, and samples depend on the line's text and `decode.seed`.
 
         Args:
           beam_size: if given, a beam of this size is searched, whatever `decode.search` is.
@@ -123,12 +123,12 @@ class Translator(TokenPredictor):
         results = [[self.lines.copy(line)] for line in lines]
         blank, most = len(lines), num_best or self.decode.num_best
         numbers = numbers or range(1, len(lines) + 1)
-        sizes = (beam_size, 1, 0) if beam_size else self._sizes(most)
-        search = functools.partial(self.search.search, adapts=rows is None, groups=sizes[1])
-        settings = sizes[0], numbers, rows, limits, prefixes, sizes[2]
+        kind, size, groups = ("beam", beam_size, 1) if beam_size else self.sizes(most)
+        search = functools.partial(self.search.search, adapts=rows is None, groups=groups)
+        settings = size, numbers, rows, limits, prefixes, groups * (kind != "beam")
         for members, hypotheses in self.decode_lines(search, variables, lines, *settings):
             for row, i in enumerate(members):
-                results[i] = self.read_best(hypotheses[row], lines[i], most, sizes[2])
+                results[i] = self.read_best(hypotheses[row], lines[i], most, kind)
                 if not results[i]:
                     if prefixes and any(prefixes[i]):
                         raise too_long(prefixes[i])  # its end comes after the length limit
@@ -141,11 +141,10 @@ class Translator(TokenPredictor):
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
         """Compiles `translate` for batches of a static shape; see `BeamSearch`."""
         source, limits = self.make_batch([], [], rows, length).source, np.zeros(rows, np.int32)
-        size, groups, samples = self._sizes(1)
-        options: Any = {"seeds": np.zeros((rows, 2), np.int32)} if samples else {}
-        options |= {"groups": groups, "adapts": False, "prepares": True}
-        settings = size, self._max_target_length(length)
-        self.search.search(variables, source, limits, *settings, **options)
+        kind, size, groups = self.sizes(1)
+        seeds = None if kind == "beam" else np.zeros((rows, 2), np.int32)
+        settings = size, self._max_target_length(length), False, True, None, groups
+        self.search.search(variables, source, limits, *settings, seeds)
 
     def translate_stacked(
         self,
@@ -301,12 +300,11 @@ class Translator(TokenPredictor):
         return [ids[:limit] for ids in encoded]
 
     def read_best(
-        self, hypotheses: Any, line: str, most: int, samples: int = 0
+        self, hypotheses: Any, line: str, most: int, kind: str = "beam"
     ) -> list[Translation]:
         """Returns translations of a line, with the line's case restored; see `read_hypotheses`."""
         write = functools.partial(self.lines.write, line=line, strings=self.lines.read(line)[1])
-        settings = most, write, self.decode.search if samples else "beam"
-        return read_hypotheses(hypotheses, self.target_tokenizer, line, *settings)
+        return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write, kind)
 
     def without_case(self, variables: Variables, line: str, target: str) -> tuple[str, str]:
         """Returns a pair before the case of the line was transferred to the translation."""
@@ -330,10 +328,7 @@ class Translator(TokenPredictor):
         prefixes: Sequence[Prefix] = (),
         samples: int = 0,
     ) -> Iterator[tuple[list[int], Any]]:
-        """Yields the indices of the non-blank lines in each batch, and the lines' hypotheses.
-
-        With `samples` for each line, the random keys are derived from the seed and the line's text.
-        """
+        """Yields the indices of the non-blank lines in each batch, and the lines' hypotheses."""
         begun = {i: self.lines.read_prefix(lines[i], p) for i, p in enumerate(prefixes) if any(p)}
         copied = {i for i, line in enumerate(lines) if self.lines.copy(line).text} - begun.keys()
         lines = ["" if i in copied else self.lines.read(x)[0] for i, x in enumerate(lines)]
@@ -361,21 +356,19 @@ class Translator(TokenPredictor):
             if rows[0] in begun:
                 options["moves"] = self._prefix_reader.moves([begun[i] for i in rows], size)
             if samples:
-                options["seeds"] = np.full((size, 2), self.decode.seed, np.int32)
-                hashes = [zlib.crc32(lines[i].encode()) >> 1 for i in rows]
-                options["seeds"][: len(rows), 1] = hashes
+                seeds = options["seeds"] = np.full((size, 2), self.decode.seed, np.int32)
+                seeds[: len(rows), 1] = [zlib.crc32(lines[i].encode()) >> 1 for i in rows]
             return rows, search(variables, source, steps, beam_size, most, **options)
 
         with ThreadPoolExecutor(workers) as pool:
             yield from pool.map(run, batches)
 
-    def _sizes(self, most: int) -> tuple[int, int, int]:
-        """Returns beam size, number of groups of this size, and number of samples for a line."""
-        decode = self.decode
-        samples = {"sample": most, "mbr": decode.mbr_samples}.get(decode.search, 0)
-        if samples:
-            return 1, samples, samples
-        return decode.beam_size // decode.beam_groups, decode.beam_groups, 0
+    def sizes(self, most: int) -> tuple[str, int, int]:
+        """Returns "beam", "sample" or "mbr", the beam size of a group, and the number of groups."""
+        decode, search = self.decode, self.decode.search
+        if search in ("sample", "mbr"):
+            return search, 1, (most if search == "sample" else decode.mbr_samples)
+        return "beam", decode.beam_size // decode.beam_groups, decode.beam_groups
 
     def _max_target_length(self, length: int) -> int:
         longest = int(self.decode.max_ratio * length + self.decode.max_extra)
