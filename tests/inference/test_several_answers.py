@@ -121,7 +121,8 @@ def test_samples_depend_on_seed_and_line_and_not_on_the_batch():
 
 @pytest.mark.full
 def test_a_sample_of_a_line_joins_the_samples_of_its_sentences():
-    one, two = load(search="sample", temperature=2.0).translate([LINES[2], LINES[2] * 2], 3)
+    run = load(search="sample", temperature=2.0, split_sentences="always")
+    one, two = run.translate(["We sleep.", "We sleep. We sleep."], num_best=3)
     assert [x.text.replace(" ", "") for x in two] == [2 * x.text.replace(" ", "") for x in one]
 
 
