@@ -68,13 +68,8 @@ def check(config: ConfigDict, *uses: str) -> None:
     if not config.tokenizer.model:
         strength_of(config.tokenizer, config.tokenizer.kind)
     check_augmentation(config.data, config.tokenizer, "" if task.reads == PAIRS else config.task)
-    writes = task.reads == DOCUMENTS and config.decode.search == "beam"
-    if (task.is_translated or writes) and config.decode.num_best > config.decode.beam_size:
-        raise UserError(
-            f"config.decode.num_best={config.decode.num_best} is more than the "
-            f"config.decode.beam_size={config.decode.beam_size} translations that are searched: "
-            "raise config.decode.beam_size"
-        )
+    if task.is_translated or task.reads == DOCUMENTS:
+        _check_search(config.decode, task.is_translated)
     for use in uses:
         USES[use](config)
 
@@ -87,6 +82,24 @@ def _check_value(key: str, value: Any, of: str = "") -> None:
         module, _, name = choices.rpartition(".")
         choices = getattr(importlib.import_module(module), name)
     check_value(f"config.{key}{of}", value, about._replace(choices=choices and tuple(choices)))
+
+
+def _check_search(decode: ConfigDict, is_translated: bool) -> None:
+    """Raises UserError if a search has no meaning for a task, or finds too few texts."""
+    search = {"auto": "beam" if is_translated else "sample"}.get(decode.search, decode.search)
+    if search == "mbr" and not is_translated:
+        raise UserError("config.decode.search=mbr is for translators: set sample or beam")
+    groups, is_beam = decode.beam_groups, search == "beam" and is_translated
+    if groups > 1 and (not is_beam or decode.beam_size % groups):
+        rule = "divides the beam of a translator: set config.decode.beam_size to a multiple"
+        raise UserError(f"config.decode.beam_groups={groups} {rule}, and config.decode.search=beam")
+    size = {"beam": "beam_size", "mbr": "mbr_samples"}.get(str(search))
+    if size and decode.num_best > decode[size]:
+        raise UserError(
+            f"config.decode.num_best={decode.num_best} is more than the "
+            f"config.decode.{size}={decode[size]} translations that are searched: "
+            f"raise config.decode.{size}"
+        )
 
 
 def _check_mesh(mesh: str, model: ConfigDict) -> None:

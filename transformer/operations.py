@@ -6,6 +6,7 @@ builds a `Request`, chooses batches, and writes the results. Planning does not r
 
 import collections
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -143,7 +144,8 @@ class Caption(Operation):
 
     def __init__(self, *model: Any):
         super().__init__(*model)
-        self.max_length, self.max_best = self.predictor.max_length, self.config.decode.beam_size
+        self.max_length, (kind, *sizes) = self.predictor.max_length, self.predictor.sizes(1)
+        self.max_best = None if kind == "sample" else math.prod(sizes)
         self.workers, _ = share(self.config.decode.batch_size)
 
     def plan(self, request):
@@ -192,7 +194,13 @@ class Translate(Caption):
             def translate(part: str) -> list[Translation]:
                 return [Translation(part, 0.0, 0)] if isinstance(part, Layout) else next(rest)
 
-            return [join(list(map(translate, line)), count)[:count] for line in lines]
+            def join_parts(parts: list[list[Translation]]) -> list[Translation]:
+                if self.config.decode.search != "sample":
+                    return join(parts, count)[:count]
+                samples = range(max(map(len, parts)))  # sample n joins those of its segments
+                return [join([[x[n % len(x)]] for x in parts], 1)[0] for n in samples]
+
+            return [join_parts(list(map(translate, line))) for line in lines]
 
         return Plan([part for part, _ in items], [number for _, number in items], join_results)
 

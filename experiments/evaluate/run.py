@@ -204,7 +204,7 @@ def _comparable_scores(
 ) -> dict[str, Any]:
     """Returns the record of the initial weights; scores that are not comparable are removed."""
     first = runs.first_scores(start)
-    is_same = not first or start["scores"]["search"] == search
+    is_same = not first or start["scores"]["search"].items() <= search.items()
     for split, scores in first.items():
         signatures = {name: text for name, text in scores.items() if name.endswith("_signature")}
         is_same &= signatures.items() <= results.get(split, {}).items()

@@ -10,11 +10,12 @@ from ml_collections import ConfigDict
 
 from transformer import tasks
 from transformer.config import default_config, flatten
-from transformer.config.keys import having
+from transformer.config.keys import KEYS, having
 from transformer.data.held_out import is_split
 from transformer.files import LAUNCH
 from transformer.metrics.registry import COUNTS
 from transformer.runs.run import first_scores, start_line
+from transformer.runs.upgrades import upgrade_search
 from .table import Table, with_interval
 from .tasks import NO_KINDS, REGISTRY, Measure
 
@@ -94,14 +95,16 @@ def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
 
 def decode_of(settings: ConfigDict, results: dict[str, Any]) -> Any:
     """Returns the `config.decode` of the final scores, which may differ from `settings`."""
-    return ConfigDict({**settings, **results.get(DECODE, {})})
+    return ConfigDict({**settings, **upgrade_search({**results.get(DECODE, {})})})
 
 
 def decode_table(decode: ConfigDict, task: str) -> Table | None:
     """Returns a table of the search settings for translation, or None for other tasks."""
     if not tasks.REGISTRY[task].is_translated:
         return None
-    rows = [[key, _shown(decode[key.partition(".")[2]])] for key in having("search")]
+    values = {key: decode[key.partition(".")[2]] for key in having("search")}
+    shown = {k: v for k, v in values.items() if k not in having("rare") or v != KEYS[k].default}
+    rows = [[key, _shown(value)] for key, value in shown.items()]
     return Table("The search that made the scored translations", ["", ""], rows)
 
 

@@ -1,18 +1,27 @@
 """What is drawn follows the rule, and depends on a text's own key and place alone."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from transformer.decoding.sampling import (
-    SamplingRule,
-    draw_tokens,
-    keep_probable,
-    sample,
-    start_sample,
+from scipy import stats
+from trie_search import (
+    BOS_ID,
+    EOS_ID,
+    VOCAB,
+    Trie,
+    all_translations,
+    log_probability,
+    log_softmax,
+    table_step,
+    trie_size,
 )
-from transformer.decoding.search import Prompts
+from trie_search import STEPS as LIMIT
+
+from transformer.decoding.sampling import SamplingRule, keep_probable
+from transformer.decoding.search import Prompts, Rule, continue_search, start_search
 
 pytestmark = pytest.mark.device
 
@@ -21,10 +30,8 @@ PROBABILITIES = np.array([0.1, 0.4, 0.05, 0.25, 0.2])
 LOGITS = jnp.asarray(np.log(PROBABILITIES))[None]
 
 
-def kept(temperature=1.0, top_k=0, top_p=1.0):
-    return np.asarray(
-        jax.nn.softmax(keep_probable(LOGITS, SamplingRule(temperature, top_k, top_p)))
-    )
+def kept(**rule):
+    return np.asarray(jax.nn.softmax(keep_probable(LOGITS, SamplingRule(**rule))))
 
 
 @pytest.mark.parametrize(
@@ -38,6 +45,11 @@ def kept(temperature=1.0, top_k=0, top_p=1.0):
         # Of the two that are left, the first has 0.4 / 0.65 = 0.62.
         ({"top_k": 2, "top_p": 0.6}, [0, 1, 0, 0, 0]),
         ({"temperature": 0.5}, PROBABILITIES**2 / (PROBABILITIES**2).sum()),
+        ({"epsilon": 0.15}, [0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85]),
+        # At this temperature, the second token has 0.0625 / 0.275 = 0.23.
+        ({"temperature": 0.5, "epsilon": 0.24}, [0, 1, 0, 0, 0]),
+        # Epsilon comes first: top-p sees 0.4 / 0.85 = 0.47.
+        ({"epsilon": 0.15, "top_p": 0.45}, [0, 1, 0, 0, 0]),
     ],
     ids=str,
 )
@@ -45,14 +57,43 @@ def test_what_may_be_drawn_is_what_the_rule_keeps(rule, expected):
     np.testing.assert_allclose(kept(**rule)[0], expected, rtol=1e-5, atol=1e-7)
 
 
-def test_tokens_are_drawn_as_often_as_their_probability_says():
-    count = 20_000
-    keys = jax.random.split(jax.random.key(3), count)
-    rule = SamplingRule(1.0, 0, 0.7)
-    drawn = draw_tokens(jnp.tile(LOGITS, (count, 1)), keys, rule)
-    shares = np.bincount(drawn, minlength=V) / count
-    np.testing.assert_allclose(shares, kept(top_p=0.7)[0], atol=4 * (0.25 / count) ** 0.5)
-    assert (draw_tokens(LOGITS, keys[:1], SamplingRule(0.0, 0, 1.0)) == 1).all()
+def draw_texts(table, count, temperature):
+    """Samples of the texts of `trie_search`, as tuples, and their scores."""
+    rule = Rule(1, BOS_ID, EOS_ID, "none", 0.0, sampling=SamplingRule(temperature))
+    cache = Trie(jnp.int32(0), jnp.zeros((count, 1), jnp.int32))
+    search = start_search(cache, jnp.full(count, LIMIT), rule, LIMIT)
+    search = search._replace(keys=jax.random.split(jax.random.key(5), count))
+    step = functools.partial(table_step, jnp.broadcast_to(table, (count, *table.shape)))
+    done = jax.device_get(jax.jit(lambda x: continue_search(step, x, rule).done)(search))
+    tokens = zip(done.tokens[:, 0].tolist(), done.lengths[:, 0], strict=True)
+    return [tuple(ids[:n]) for ids, n in tokens], done.scores[:, 0]
+
+
+@pytest.mark.parametrize(("temperature", "is_right"), [(1.0, True), (1.15, False)])
+def test_ten_thousand_texts_are_drawn_with_the_probabilities_of_a_model(temperature, is_right):
+    table = np.random.default_rng(1).normal(size=(trie_size(VOCAB, LIMIT), VOCAB))
+    log_probs, texts = log_softmax(table), [*all_translations(VOCAB, LIMIT)]
+    drawn, scores = draw_texts(jnp.asarray(table, jnp.float32), 10_000, temperature)
+    # At the limit, a text is forced to end.
+    free = [text if len(text) < LIMIT else text[:-1] for text in texts]
+    expected = 10_000 * np.exp([log_probability(log_probs, text) for text in free])
+    np.testing.assert_allclose(expected.sum(), 10_000)
+    counts = np.array([drawn.count(text) for text in texts])
+    common = expected > 50
+    pooled = [np.r_[x[common], x[~common].sum()] for x in (counts, expected)]
+    assert (stats.chisquare(*pooled).pvalue > 0.01) == is_right
+    right = [log_probability(log_probs, text) for text in drawn[:100]]
+    np.testing.assert_allclose(scores[:100], right, rtol=1e-4)  # those of the model, untempered
+
+
+class Nothing:
+    """A cache of a model that remembers nothing."""
+
+    def reorder(self, parents):
+        return self
+
+
+jax.tree_util.register_static(Nothing)
 
 
 def chain(tokens, cache):
@@ -66,12 +107,19 @@ def write(prompts, temperature, numbers, untils=(STEPS - 1,), forbidden=()):
     for row, prompt in enumerate(prompts):
         tokens[row, : len(prompt)] = prompt
     lengths = jnp.array([len(prompt) for prompt in prompts])
-    state = start_sample((), Prompts(jnp.asarray(tokens), lengths))
+    prompts = Prompts(jnp.asarray(tokens), lengths)
+    sampling = SamplingRule(temperature)
+    rule = Rule(1, 0, END, "none", 0.0, forbidden, sampling=sampling)
+    search = start_search(Nothing(), jnp.full(len(lengths), STEPS + 1), rule, STEPS)
     keys = jnp.stack([jax.random.fold_in(jax.random.key(0), n) for n in numbers])
+    search = search._replace(keys=keys)
     for until in untils:
-        rule = SamplingRule(temperature, 0, 1.0)
-        state = sample(chain, state, lengths, until, keys, rule, END, forbidden)
-    return np.asarray(state.tokens)
+        search = continue_search(chain, search, rule, 0, prompts, until)
+    texts = np.c_[tokens[:, :1], np.asarray(search.live_tokens[:, 0, :-1])]
+    for text, length in zip(texts, np.asarray(search.done.lengths[:, 0]), strict=True):
+        if length:
+            text[length + 1 :] = 0
+    return texts
 
 
 def test_greedy_writing_follows_the_prompt_and_stops_at_the_end():

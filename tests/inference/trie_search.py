@@ -36,14 +36,16 @@ def next_node(node, token, vocab):
     return node * vocab + token + 1  # in order of breadth; the root is 0
 
 
+def table_step(table, tokens, cache):
+    child = next_node(cache.node, tokens, table.shape[-1])
+    node = jnp.where(cache.count == 0, 0, child)  # the begin token leads to the root
+    logits = jax.vmap(lambda rows, nodes: rows[nodes])(table, node)
+    return logits, Trie(cache.count + 1, node)
+
+
 @functools.partial(jax.jit, static_argnames=("beam_size", "steps", "penalty", "alpha", "forbidden"))
 def compiled_trie_search(table, max_lengths, beam_size, steps, penalty, alpha, prompts, forbidden):
-    def step(tokens, cache):
-        child = next_node(cache.node, tokens, table.shape[-1])
-        node = jnp.where(cache.count == 0, 0, child)  # the begin token leads to the root
-        logits = jax.vmap(lambda rows, nodes: rows[nodes])(table, node)
-        return logits, Trie(cache.count + 1, node)
-
+    step = functools.partial(table_step, table)
     cache = Trie(jnp.int32(0), jnp.zeros((len(table), beam_size), jnp.int32))
     rule = Rule(beam_size, BOS_ID, EOS_ID, penalty, alpha, forbidden)
     return beam_search(step, cache, max_lengths, rule, steps, prompts)

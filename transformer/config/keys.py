@@ -265,7 +265,7 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DecodeConfig:
-    """Beam search for translations, and sampling from language models."""
+    """Beam search and sampling, for translations and from language models."""
 
     beam_size: int = key(4, (1, 10_000), "search")  # [6.1]; 1 is greedy
     # gnmt [6.1] (Wu et al. 2016, eq. 14) | average | none
@@ -288,15 +288,23 @@ class DecodeConfig:
     # Language of the sentence splitting rules, such as de; '': from data.languages, else from the
     # suffix of the training file, else language-independent rules.
     source_language: str = key("")
-    # The following keys are for language models.
-    search: str = key("sample", choices=("sample", "beam"))  # sample | beam
-    seed: int = key(0, NOT_NEGATIVE)  # random seed of sampling
-    temperature: float = key(1.0, (0, 100))  # divides the logits; 0: greedy decoding
+    # beam | sample: num_best samples | mbr: the samples with the least Bayes risk, by chrF (Eikema
+    # and Aziz 2020), only for translators | auto: beam for translators, sample for language models
+    search: str = key("auto", facts="search rare", choices=("auto", "beam", "sample", "mbr"))
+    mbr_samples: int = key(64, (2, 10_000), "search rare")  # samples for mbr
+    # Groups of a translator's beam; a token costs `diversity` for each hypothesis of the groups
+    # before that goes on with it (Vijayakumar et al. 2018); 1: one beam.
+    beam_groups: int = key(1, (1, 10_000), "search rare")
+    diversity: float = key(0.5, (0, 1000), "search rare")
+    seed: int = key(0, NOT_NEGATIVE, "search rare")  # random seed of sampling
+    temperature: float = key(1.0, (0, 100), "search rare")  # divides the logits; 0: greedy decoding
+    # sample only tokens with at least this probability (Hewitt et al. 2022); 0: all tokens
+    epsilon: float = key(0.0, BELOW_ONE, "search rare")
     # sample from the k most probable tokens (Fan et al. 2018); 0: from all tokens
-    top_k: int = key(0, NOT_NEGATIVE)
+    top_k: int = key(0, NOT_NEGATIVE, "search rare")
     # sample from the smallest token set with at least this probability (Holtzman et al. 2020)
-    top_p: float = key(1.0, (1e-6, 1))
-    max_new_tokens: int = key(200, POSITIVE)  # maximum tokens after a prompt
+    top_p: float = key(1.0, (1e-6, 1), "search rare")
+    max_new_tokens: int = key(200, POSITIVE)  # maximum tokens after a prompt of a language model
 
 
 @dataclasses.dataclass(frozen=True)

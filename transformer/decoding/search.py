@@ -1,16 +1,24 @@
-"""Beam search [6.1] with any step function, independent of the model."""
+"""Beam search [6.1] and sampling with any step function, independent of the model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from transformer.decoding.continuations import (
+    IMPOSSIBLE,
+    Continuations,
+    Rule,
+    best_continuations,
+    diverse_continuations,
+    draw_continuations,
+    force,
+    group_maxima,
+    log_sum_exp,
+)
 from transformer.variants import Registry
-
-IMPOSSIBLE = -1.0e9  # log-probability of impossible tokens; finite, so that sums stay finite
-GROUP = 100  # size of the token groups in `group_maxima`
 
 # Maps the last tokens of P hypotheses for each of B sentences, and a cache, to the logits of the
 # next tokens and the updated cache. A cache is a model state with three methods: `reorder(parents)`
@@ -61,26 +69,6 @@ def no_penalty(length, alpha):
 PENALTIES = Registry(gnmt=gnmt_penalty, average=average_penalty, none=no_penalty)
 
 
-class Rule(NamedTuple):
-    """The settings of a beam search, which are constants of the compiled program.
-
-    Attributes:
-      beam_size: number of hypotheses per sentence.
-      bos_id, eos_id: token ids of begin-of-sentence and end-of-sentence.
-      penalty: a key of PENALTIES.
-      alpha: exponent of the length penalty.
-      forbidden: ids that are never generated, except as part of a prompt; the other probabilities
-        are not renormalised.
-    """
-
-    beam_size: int
-    bos_id: int
-    eos_id: int
-    penalty: str
-    alpha: float
-    forbidden: Sequence[int] = ()
-
-
 class Prefixes(NamedTuple):
     """For each sentence, an automaton that restricts how hypotheses begin.
 
@@ -97,6 +85,7 @@ class Search(NamedTuple):
 
     `live` hypotheses are unfinished, and `done` hypotheses are complete, best first. For
     `max_lengths`, see `beam_search`. `finished` makes results independent of the other sentences.
+    Sampling has a random key for each sentence.
     """
 
     index: Int[Array, ""]
@@ -108,6 +97,7 @@ class Search(NamedTuple):
     done_count: Int[Array, "B"]
     finished: Bool[Array, "B"]
     prefixes: Prefixes | None = None
+    keys: Array | None = None
 
     def grow(self, steps: int, eos_id: int) -> "Search":
         """Returns the state with room for `steps` tokens."""
@@ -191,22 +181,25 @@ def continue_search(
     rule: Rule,
     keep: Int[Array, ""] | int = 0,
     prompts: Prompts | None = None,
+    until: Int[Array, ""] | int | None = None,
 ) -> Search:
     """Continues a search until there is no room for more steps, or enough sentences are finished.
 
     Args:
       keep: stop when at most this number of sentences are unfinished.
+      until: stop when this number of tokens have been read, if there is room for them.
     """
+    end = search.live_tokens.shape[2] if until is None else until
 
     def unfinished(search):
-        return (search.index < search.live_tokens.shape[2]) & ((~search.finished).sum() > keep)
+        return (search.index < end) & ((~search.finished).sum() > keep)
 
     return jax.lax.while_loop(unfinished, lambda s: advance(s, step, rule, prompts)[0], search)
 
 
 def advance(
     state: Search, step: Step, rule: Rule, prompts: Prompts | None = None
-) -> tuple[Search, "Continuations"]:
+) -> tuple[Search, Continuations]:
     """Extends the hypotheses of every unfinished sentence by one token.
 
     Returns the new state, and the continuations from which it was selected.
@@ -251,13 +244,14 @@ def advance(
         done_count,
         state.finished | is_over,
         state.prefixes and state.prefixes._replace(states=select(states)),
+        state.keys,
     )
     return state, options
 
 
 def _expand(
     state: Search, logits: Float[Array, "B P V"], rule: Rule, prompts: Prompts | None
-) -> tuple["Continuations", Bool[Array, "B P"], Int[Array, "B C"] | None]:
+) -> tuple[Continuations, Bool[Array, "B P"], Int[Array, "B C"] | None]:
     """Returns the most probable continuations of the unfinished hypotheses.
 
     Also returns whether the length limit ends a hypothesis that had a more probable next token, and
@@ -275,7 +269,14 @@ def _expand(
     end = logits[:, :, rule.eos_id]
     # At most one continuation of each hypothesis ends, so at least half of 2 * beam_size do not.
     count = min(2 * rule.beam_size, rule.beam_size * logits.shape[2])
-    options = best_continuations(logits, maxima, shift, count, rule.forbidden)
+    if state.keys is not None:
+        # The random numbers of a text depend only on its key and the position.
+        keys = jax.vmap(jax.random.fold_in, (0, None))(state.keys, length)
+        options = draw_continuations(logits, shift, keys, rule)
+    elif rule.groups > 1:
+        options = diverse_continuations(logits, shift, state.finished, count, rule)
+    else:
+        options = best_continuations(logits, maxima, shift, count, rule.forbidden)
     options = force(options, at_limit, rule.eos_id, end - shift)
     if prompts is not None:
         prompted = jnp.take(prompts.tokens, length, axis=1, mode="clip")
@@ -297,81 +298,3 @@ def _best(done: Hypotheses, ended: Hypotheses) -> Hypotheses:
         scores,
         jnp.take_along_axis(both.forced, order, axis=1),
     )
-
-
-# -- the most probable continuations, without sorting the vocabulary
-
-
-class Continuations(NamedTuple):
-    """One-token continuations of the hypotheses for a sentence, most probable first.
-
-    `parents` are the indices of the hypotheses; `log_probs` include the new token.
-    """
-
-    log_probs: Float[Array, "B C"]
-    parents: Int[Array, "B C"]
-    tokens: Int[Array, "B C"]
-
-
-def group_maxima(logits: Float[Array, "B P V"]) -> Float[Array, "B P G"]:
-    """Returns the maximum logit of each group of GROUP tokens; the last group may be smaller."""
-    missing = -logits.shape[2] % GROUP
-    padded = jnp.pad(logits, ((0, 0), (0, 0), (0, missing)), constant_values=-jnp.inf)
-    return padded.reshape(*logits.shape[:2], -1, GROUP).max(axis=3)
-
-
-def best_continuations(
-    logits: Float[Array, "B P V"],
-    maxima: Float[Array, "B P G"],
-    shift: Float[Array, "B P"],
-    count: int,
-    forbidden: Sequence[int],
-) -> Continuations:
-    """Returns the `count` best continuations by `logits - shift`; forbidden tokens get IMPOSSIBLE.
-
-    The result is the same as with `jax.lax.top_k`, even the order of ties, but takes a fraction of
-    the time: the largest numbers are in the groups with the largest maxima; see `group_maxima`.
-    """
-    batch, beam_size, vocab_size = logits.shape
-    groups = maxima.shape[2]
-    # The maximum of a group may be a forbidden token.
-    wanted = count + beam_size * len({token // GROUP for token in forbidden})
-    scores = (maxima - shift[..., None]).reshape(batch, -1)
-    _, chosen = jax.lax.top_k(scores, min(wanted, beam_size * groups))
-    chosen = jnp.sort(chosen, axis=1)  # keeps ties in order
-    parents = jnp.repeat(chosen // groups, GROUP, axis=1)
-    tokens = ((chosen % groups)[..., None] * GROUP + jnp.arange(GROUP)).reshape(batch, -1)
-    places = parents * vocab_size + jnp.minimum(tokens, vocab_size - 1)
-    chosen_logits = jnp.take_along_axis(logits.reshape(batch, -1), places, axis=1)
-    log_probs = chosen_logits - jnp.take_along_axis(shift, parents, axis=1)
-    log_probs = jnp.where(
-        jnp.isin(tokens, jnp.array([*forbidden], jnp.int32)), IMPOSSIBLE, log_probs
-    )
-    best, order = jax.lax.top_k(jnp.where(tokens < vocab_size, log_probs, -jnp.inf), count)
-    return Continuations(best, *(jnp.take_along_axis(x, order, axis=1) for x in (parents, tokens)))
-
-
-def log_sum_exp(logits: Float[Array, "B P V"], most: Float[Array, "B P"]) -> Float[Array, "B P"]:
-    """Returns the logsumexp over the vocabulary, given the maximum logit."""
-    return most + jnp.log(jnp.exp(logits - most[..., None]).sum(axis=2))
-
-
-def force(
-    continuations: Continuations,
-    forced: Bool[Array, "B"],
-    token: Int[Array, "B"] | int,
-    log_probs: Float[Array, "B P"],
-) -> Continuations:
-    """Replaces the continuations of forced sentences, so that each hypothesis adds `token`.
-
-    Args:
-      log_probs: log-probabilities of the hypotheses extended by the token.
-    """
-    best, parents = jax.lax.top_k(log_probs, log_probs.shape[1])
-    room = ((0, 0), (0, continuations.tokens.shape[1] - best.shape[1]))
-    only = Continuations(
-        jnp.pad(best, room, constant_values=IMPOSSIBLE),
-        jnp.pad(parents, room),
-        jnp.broadcast_to(jnp.reshape(jnp.asarray(token), (-1, 1)), continuations.tokens.shape),
-    )
-    return jax.tree.map(lambda a, b: jnp.where(forced[:, None], a, b), only, continuations)

@@ -2,9 +2,11 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.data.characters import canonicalize
@@ -122,8 +124,9 @@ def read_hypotheses(
     source: str,
     count: int,
     write: Callable[[str], tuple[str, int]] = lambda text: (text, 0),
+    search: str = "beam",
 ) -> list[Translation]:
-    """Returns the distinct translations of one sentence, best first.
+    """Returns the distinct translations of one sentence, best first, or all samples in turn.
 
     Degenerate translations come last. The list is empty if no score is finite.
 
@@ -131,6 +134,7 @@ def read_hypotheses(
       hypotheses: search results for the sentence as arrays of shape [P, steps], [P], [P] and [P].
       count: maximum number of translations, at least one.
       write: text -> (text with restored case and copied strings, number of missing strings).
+      search: "beam", "sample" or "mbr", whose scores are `mean_chrf` (Eikema and Aziz 2020).
     """
     results = []
     for ids, length, score, forced in zip(*hypotheses, strict=True):
@@ -138,8 +142,38 @@ def read_hypotheses(
             text, lacks = write(canonicalize(tokenizer.decode(ids[:length])))
             degenerate = int(forced or lacks or not text.strip() or loops(text, source))
             results.append(Translation(text, float(score), int(length), degenerate))
-    results.sort(key=lambda each: each.degenerate)
-    return distinct(results)[: max(1, count)]
+    if search == "mbr":
+        scores = mean_chrf([each.text for each in results])
+        results = list(map(lambda each, score: each._replace(score=score), results, scores))
+    if search != "sample":
+        results.sort(key=lambda each: (each.degenerate, -each.score))
+        results = distinct(results)
+    return results[: max(1, count)]
+
+
+def mean_chrf(texts: Sequence[str]) -> list[float]:
+    """Returns the mean chrF (0 to 100) of each text, with each other text as reference.
+
+    Source: Popović 2015, with the settings of sacreBLEU's sentence-level chrF.
+    """
+    lines, sums, orders = ["".join(text.split()) for text in texts], np.zeros((2, 1, 1)), 0
+    for n in range(1, 7):
+        columns: dict[tuple[str, int], int] = {}  # of each occurrence of each n-gram in a text
+        has = np.zeros((len(lines), sum(map(len, lines))), np.float32)
+        for row, line in zip(has, lines, strict=True):
+            count, places = Counter(), []
+            for gram in (line[i : i + n] for i in range(len(line) - n + 1)):
+                count[gram] += 1
+                places.append(columns.setdefault((gram, count[gram]), len(columns)))
+            row[places] = 1
+        has = has[:, : len(columns)]
+        matches, total = has @ has.T, has.sum(axis=1, keepdims=True)
+        sums = sums + np.stack([matches / np.maximum(total, 1), matches / np.maximum(total.T, 1)])
+        orders = orders + (total > 0) * (total.T > 0)
+    precision, recall = sums / np.maximum(orders, 1)
+    scores = 500 * precision * recall / np.maximum(4 * precision + recall, 1e-16)  # beta = 2
+    np.fill_diagonal(scores, 0)
+    return (scores.sum(axis=1) / max(1, len(texts) - 1)).tolist()
 
 
 def loops(text: str, source: str) -> bool:

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from transformer.data.batches import stack_rows
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN
-from transformer.decoding.sampling import NOT_FINITE, Sample, SamplingRule, sample, start_sample
+from transformer.decoding.sampling import NOT_FINITE, SamplingRule
 from transformer.decoding.search import (
     Continuations,
     Hypotheses,
@@ -55,13 +55,22 @@ class _Decoder:
     def _step(self, variables: Variables) -> Callable[[Any, Any], tuple[Any, Any]]:
         return functools.partial(self._model.apply, variables, method="decode_step")
 
-    def _rule(self, beam_size: int) -> Rule:
-        penalty = self._decode.length_penalty, self._decode.alpha
-        return Rule(beam_size, BOS_ID, EOS_ID, *penalty, NEVER_WRITTEN)
+    def _rule(self, beam_size: int, groups: int = 1) -> Rule:
+        decode = self._decode
+        settings = decode.length_penalty, decode.alpha, NEVER_WRITTEN, groups, decode.diversity
+        return Rule(beam_size, BOS_ID, EOS_ID, *settings)
+
+    def _sampling_rule(self, ends: bool = True) -> Rule:
+        end, never = (EOS_ID, NEVER_WRITTEN) if ends else (NO_TOKEN, (*NEVER_WRITTEN, EOS_ID))
+        sampling = SamplingRule(*(self._decode[name] for name in SamplingRule._fields))
+        return Rule(1, BOS_ID, end, "none", 0.0, never, sampling=sampling)
+
+    def _row_key(self, seed: Any, *numbers: Any) -> jax.Array:
+        return functools.reduce(jax.random.fold_in, numbers, jax.random.key(seed))
 
 
 class BeamSearch(_Decoder):
-    """Beam search for a translation model.
+    """Beam search and sampling for a translation model.
 
     The attention time is proportional to the KV cache size, so the cache starts small and is
     doubled when it is full. After many sentences of one length, the cache starts even smaller, and
@@ -71,7 +80,7 @@ class BeamSearch(_Decoder):
     def __init__(self, model: Any, decode: ConfigDict):
         super().__init__(model, decode)
         self._before: collections.Counter[int] = collections.Counter()  # sentences per length
-        self._start = jax.jit(self._start_search, static_argnums=(3, 4))
+        self._start = jax.jit(self._start_search, static_argnums=(3, 4, 7))
         self._continue = jax.jit(self._continue_search, static_argnums=2)
         self._advance = jax.jit(self._advance_search, static_argnums=2)
         self._grow = jax.jit(lambda search, steps: search.grow(steps, EOS_ID), static_argnums=1)
@@ -89,6 +98,8 @@ class BeamSearch(_Decoder):
         adapts: bool = True,
         prepares: bool = False,
         moves: Int[np.ndarray, "B S V"] | None = None,
+        groups: int = 1,
+        seeds: Int[np.ndarray, "B 2"] | None = None,
     ) -> list[Hypotheses]:
         """Returns each sentence's hypotheses as arrays of shape [P, steps], [P], [P] and [P].
 
@@ -99,22 +110,27 @@ class BeamSearch(_Decoder):
           prepares: whether to compile all cache sizes up to `max_length`, even if no translation
             needs them.
           moves: forces how translations begin; see `decoding.search.Prefixes`.
+          groups: number of beams of a sentence, which are diverse and follow each other in P.
+          seeds: numbers from which random keys are derived, to sample; None to search beams.
         """
         length = source_mask(source).shape[1]
-        many = adapts and self._before[length] >= MANY
+        rule = self._rule(beam_size, groups) if seeds is None else self._sampling_rule()
+        # Groups stay together, so their batch cannot shrink.
+        many = adapts and groups == 1 and self._before[length] >= MANY
         self._before[length] += len(limits)
         steps = min(FIRST_ROOM if many else length + ROOM, max_length)
         source, limits = divide(variables, source), divide(variables, limits)
-        search = self._start(variables, source, limits, beam_size, steps, moves)
+        search = self._start(variables, source, limits, rule, steps, moves, seeds, groups)
         rows, hypotheses = np.arange(len(limits)), {}
         while True:
             shrinks = many and len(rows) >= SHRINK * MIN_ROWS
             keep = len(rows) // SHRINK if shrinks else 0
-            search = self._continue(variables, search, beam_size, keep)
+            search = self._continue(variables, search, rule, keep)
             finished = np.asarray(search.finished)
-            unfinished = len(rows) - int(finished.sum())
+            unfinished = int((~finished).sum())
             if unfinished <= keep:
-                done = jax.device_get(search.done)
+                join = lambda x: x.reshape(-1, groups * x.shape[1], *x.shape[2:])  # noqa: E731
+                done = jax.tree.map(join, jax.device_get(search.done))
                 each = (jax.tree.map(lambda x, i=i: x[i], done) for i in range(len(rows)))
                 hypotheses |= zip(rows, each, strict=True)
             if not unfinished and (steps == max_length or not prepares):
@@ -136,9 +152,10 @@ class BeamSearch(_Decoder):
         moves: Int[np.ndarray, "B S V"] | None = None,
     ) -> Iterator[tuple[Search, Continuations]]:
         """Yields the state after each step, and the continuations from which it was selected."""
-        search = self._start(variables, source, limits, beam_size, max_length, moves)
+        rule = self._rule(beam_size)
+        search = self._start(variables, source, limits, rule, max_length, moves)
         while not search.finished.all():
-            search, continuations = self._advance(variables, search, beam_size)
+            search, continuations = self._advance(variables, search, rule)
             yield search, continuations
 
     def search_stacked(
@@ -153,21 +170,33 @@ class BeamSearch(_Decoder):
         """Returns the hypotheses of several runs, which differ in their `stacked` variables."""
         return jax.device_get(self._stacked(shared, stacked, source, limits, beam_size, max_length))
 
-    def _start_search(self, variables, source, limits, beam_size, steps, moves=None) -> Search:
-        cache = self._cache(variables, source, beam_size, steps)
-        return start_search(cache, limits, self._rule(beam_size), steps, moves)
+    def _start_search(
+        self, variables, source, limits, rule: Rule, steps, moves=None, seeds=None, groups=1
+    ) -> Search:
+        cache, keys = self._cache(variables, source, rule.beam_size, steps), None
+        if groups > 1:
+            rows = jnp.repeat(jnp.arange(len(limits)), groups)
+            cache = cache.take(rows)
+            limits, moves, seeds = jax.tree.map(
+                lambda x: jnp.asarray(x)[rows], (limits, moves, seeds)
+            )
+        if seeds is not None:
+            keys = jax.vmap(self._row_key)(*seeds.T, jnp.arange(len(seeds)) % groups)
+        return start_search(cache, limits, rule, steps, moves)._replace(keys=keys)
 
-    def _advance_search(self, variables, search: Search, beam_size: int):
-        return advance(search, self._step(variables), self._rule(beam_size))
+    def _advance_search(self, variables, search: Search, rule: Rule):
+        return advance(search, self._step(variables), rule)
 
-    def _continue_search(self, variables, search: Search, beam_size: int, keep) -> Search:
-        return continue_search(self._step(variables), search, self._rule(beam_size), keep)
+    def _continue_search(self, variables, search: Search, rule: Rule, keep) -> Search:
+        return continue_search(self._step(variables), search, rule, keep)
 
     def _search_stacked(self, shared, stacked, source, limits, beam_size, steps) -> Hypotheses:
+        rule = self._rule(beam_size)
+
         def search(variables):
             variables = {**shared, **variables}
-            search = self._start_search(variables, source, limits, beam_size, steps)
-            return self._continue_search(variables, search, beam_size, 0).done
+            search = self._start_search(variables, source, limits, rule, steps)
+            return self._continue_search(variables, search, rule, 0).done
 
         return jax.vmap(search)(stacked)
 
@@ -199,9 +228,9 @@ class Writer(_Decoder):
         written = [ids for ids, _ in rows]
         left = [self._decode.max_new_tokens] * len(rows)
         count = static_rows(len(rows), self._decode.batch_size)
-        numbers = np.zeros((count, 2), np.int32)
-        numbers[: len(rows)] = [number for _, number in rows]
-        rule, window = self._sampling(), 0
+        numbers = np.zeros((count, 3), np.int32)  # seed, line, sample
+        numbers[: len(rows)] = [(self._decode.seed, *number) for _, number in rows]
+        window = 0
         while any(left):
             # A finished sequence is cut to one token, so that it does not delay other sequences.
             prefixes = [ids if n else ids[:1] for ids, n in zip(written, left, strict=True)]
@@ -211,15 +240,15 @@ class Writer(_Decoder):
             last = min(most, self.context) - 1
             prompts = self._prompts(prefixes, count, most)
             ended = np.array([not n for n in left] + [True] * (count - len(left)))
-            state, keys = self._start(variables, prompts, ended, self._key(), numbers, window)
+            search = self._start(variables, prompts, ended, numbers, window)
             while at < last and any(left):
                 start, at = at + 1, min(at + at_once, last)
-                state = self._sample(variables, state, prompts.lengths, at, keys, rule)
-                tokens = np.asarray(state.tokens)
+                search = self._sample(variables, search, prompts, at)
+                tokens = np.asarray(search.live_tokens[:, 0])  # without the first of the prompt
                 for row, ids in enumerate(prefixes):
-                    sampled = tokens[row, max(start, len(ids)) : at + 1].tolist()
+                    sampled = tokens[row, max(start, len(ids)) - 1 : at].tolist()
                     if NOT_FINITE in sampled:
-                        raise not_finite(int(numbers[row, 0]), "text")
+                        raise not_finite(int(numbers[row, 1]), "text")
                     written[row] = written[row] + self._take(sampled, left, row)
                 yield written
             window += 1
@@ -230,15 +259,9 @@ class Writer(_Decoder):
         if self._decode.search == "beam":
             self._search(variables, prompts)
             return
-        ended, numbers = np.ones(rows, bool), np.zeros((rows, 2), np.int32)
-        state, keys = self._start(variables, prompts, ended, self._key(), numbers, 0)
-        self._sample(variables, state, prompts.lengths, 0, keys, self._sampling())
-
-    def _key(self) -> jax.Array:
-        return jax.random.key(self._decode.seed)
-
-    def _sampling(self) -> SamplingRule:
-        return SamplingRule(self._decode.temperature, self._decode.top_k, self._decode.top_p)
+        ended, numbers = np.ones(rows, bool), np.zeros((rows, 3), np.int32)
+        search = self._start(variables, prompts, ended, numbers, 0)
+        self._sample(variables, search, prompts, 0)
 
     def _take(self, ids: list[int], left: list[int], row: int) -> list[int]:
         """Returns a row's new tokens up to the end or the limit, and updates `left[row]`."""
@@ -256,22 +279,20 @@ class Writer(_Decoder):
         lengths = [len(ids) for ids in prefixes] + [0] * (rows - len(prefixes))
         return Prompts(jnp.asarray(tokens), jnp.asarray(lengths))
 
-    def _start_rows(
-        self, variables: Variables, prompts: Prompts, ended, key, numbers, window
-    ) -> tuple[Sample, jax.Array]:
-        def row_key(number):
-            return functools.reduce(jax.random.fold_in, (*number, window), key)
-
-        state = start_sample(self._prompt_cache(variables, prompts, 1), prompts)
-        return state._replace(ended=ended), jax.vmap(row_key)(numbers)
+    def _start_rows(self, variables: Variables, prompts: Prompts, ended, numbers, window) -> Search:
+        (rows, steps), rule = prompts.tokens.shape, self._sampling_rule(self.ends)
+        cache, limits = self._prompt_cache(variables, prompts, 1), jnp.full(rows, steps + 1)
+        search = start_search(cache, limits, rule, steps)
+        keys = jax.vmap(lambda row: self._row_key(*row, window))(numbers)
+        return search._replace(finished=ended, keys=keys)
 
     def _prompt_cache(self, variables: Variables, prompts: Prompts, beam_size: int) -> Any:
         rows, steps = prompts.tokens.shape
         return self._cache(variables, jnp.zeros((rows, 0), jnp.int32), beam_size, steps)
 
-    def _sample_rows(self, variables, state, lengths, until, keys, rule) -> Sample:
-        end, never = (EOS_ID, NEVER_WRITTEN) if self.ends else (NO_TOKEN, (*NEVER_WRITTEN, EOS_ID))
-        return sample(self._step(variables), state, lengths, until, keys, rule, end, never)
+    def _sample_rows(self, variables, search: Search, prompts: Prompts, until) -> Search:
+        rule = self._sampling_rule(self.ends)
+        return continue_search(self._step(variables), search, rule, 0, prompts, until)
 
     def beam_search(self, variables: Variables, prefixes: list[list[int]]) -> Hypotheses:
         """Returns the most probable texts that start with a prompt, without begin-of-sentence."""

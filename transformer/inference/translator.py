@@ -3,6 +3,7 @@
 import functools
 import logging
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -106,10 +107,12 @@ class Translator(TokenPredictor):
         """Returns the translations of each line, best first, or [('', 0, 0)] for a blank line.
 
         The translations of a line are distinct, and degenerate ones (see `Translation`) come last.
-        A beam may contain fewer than `num_best` translations. Lines of similar length are decoded
-        together, but a translation does not depend on the other lines.
+        A beam may contain fewer than `num_best` translations. Samples are neither sorted nor
+        distinct. Lines of similar length are decoded together, but a translation does not depend on
+        the other lines, and samples depend on the line's text and `decode.seed`.
 
         Args:
+          beam_size: if given, a beam of this size is searched, whatever `decode.search` is.
           numbers: line numbers for warnings; from one by default.
           done: called with the number of lines completed since the last call.
           rows: batch size, as compiled by `prepare_rows`; by default, it depends on the number of
@@ -120,11 +123,12 @@ class Translator(TokenPredictor):
         results = [[self.lines.copy(line)] for line in lines]
         blank, most = len(lines), num_best or self.decode.num_best
         numbers = numbers or range(1, len(lines) + 1)
-        search = functools.partial(self.search.search, adapts=rows is None)
-        settings = beam_size, numbers, rows, limits, prefixes
+        kind, size, groups = ("beam", beam_size, 1) if beam_size else self.sizes(most)
+        search = functools.partial(self.search.search, adapts=rows is None, groups=groups)
+        settings = size, numbers, rows, limits, prefixes, groups * (kind != "beam")
         for members, hypotheses in self.decode_lines(search, variables, lines, *settings):
             for row, i in enumerate(members):
-                results[i] = self.read_best(hypotheses[row], lines[i], most)
+                results[i] = self.read_best(hypotheses[row], lines[i], most, kind)
                 if not results[i]:
                     if prefixes and any(prefixes[i]):
                         raise too_long(prefixes[i])  # its end comes after the length limit
@@ -137,8 +141,10 @@ class Translator(TokenPredictor):
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
         """Compiles `translate` for batches of a static shape; see `BeamSearch`."""
         source, limits = self.make_batch([], [], rows, length).source, np.zeros(rows, np.int32)
-        settings = self.decode.beam_size, self._max_target_length(length)
-        self.search.search(variables, source, limits, *settings, adapts=False, prepares=True)
+        kind, size, groups = self.sizes(1)
+        seeds = None if kind == "beam" else np.zeros((rows, 2), np.int32)
+        settings = size, self._max_target_length(length), False, True, None, groups
+        self.search.search(variables, source, limits, *settings, seeds)
 
     def translate_stacked(
         self,
@@ -293,16 +299,19 @@ class Translator(TokenPredictor):
                 )
         return [ids[:limit] for ids in encoded]
 
-    def read_best(self, hypotheses: Any, line: str, most: int) -> list[Translation]:
+    def read_best(
+        self, hypotheses: Any, line: str, most: int, kind: str = "beam"
+    ) -> list[Translation]:
         """Returns translations of a line, with the line's case restored; see `read_hypotheses`."""
         write = functools.partial(self.lines.write, line=line, strings=self.lines.read(line)[1])
-        return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write)
+        return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write, kind)
 
     def without_case(self, variables: Variables, line: str, target: str) -> tuple[str, str]:
         """Returns a pair before the case of the line was transferred to the translation."""
         if (source := self.lines.without_case(line)) == line:
             return line, target
-        [best] = self.translate(variables, [source], num_best=self.decode.beam_size, rows=1)
+        size = self.decode.beam_size
+        [best] = self.translate(variables, [source], size, num_best=size, rows=1)
         texts = [each.text for each in reversed(best)]
         originals = {self.lines.write(text, line, {})[0]: text for text in texts}
         return source, originals.get(target, target)
@@ -317,6 +326,7 @@ class Translator(TokenPredictor):
         rows: int | None = None,
         limits: Sequence[int] | None = None,
         prefixes: Sequence[Prefix] = (),
+        samples: int = 0,
     ) -> Iterator[tuple[list[int], Any]]:
         """Yields the indices of the non-blank lines in each batch, and the lines' hypotheses."""
         begun = {i: self.lines.read_prefix(lines[i], p) for i, p in enumerate(prefixes) if any(p)}
@@ -327,6 +337,7 @@ class Translator(TokenPredictor):
         lengths = [len(ids) + 1 for ids in encoded]
         beam_size = beam_size or self.decode.beam_size
         workers, most = share(self.decode.batch_size)
+        most = max(1, most // max(1, samples))
         size = rows or static_rows(math.ceil(len(todo) / workers), most)
         parts = [[i for i in todo if (i in begun) == is_begun] for is_begun in (False, True)]
         batches = [b for part in parts for b in length_groups(part, lengths, size, self.max_length)]
@@ -341,13 +352,23 @@ class Translator(TokenPredictor):
             for row, i in enumerate(rows):
                 limit = self._max_target_length(lengths[i])
                 steps[row] = min(limit, limits[i]) if limits else limit
-            options = {}
+            options: Any = {}
             if rows[0] in begun:
-                options = {"moves": self._prefix_reader.moves([begun[i] for i in rows], size)}
+                options["moves"] = self._prefix_reader.moves([begun[i] for i in rows], size)
+            if samples:
+                seeds = options["seeds"] = np.full((size, 2), self.decode.seed, np.int32)
+                seeds[: len(rows), 1] = [zlib.crc32(lines[i].encode()) >> 1 for i in rows]
             return rows, search(variables, source, steps, beam_size, most, **options)
 
         with ThreadPoolExecutor(workers) as pool:
             yield from pool.map(run, batches)
+
+    def sizes(self, most: int) -> tuple[str, int, int]:
+        """Returns "beam", "sample" or "mbr", the beam size of a group, and the number of groups."""
+        decode, search = self.decode, self.decode.search
+        if search in ("sample", "mbr"):
+            return search, 1, (most if search == "sample" else decode.mbr_samples)
+        return "beam", decode.beam_size // decode.beam_groups, decode.beam_groups
 
     def _max_target_length(self, length: int) -> int:
         longest = int(self.decode.max_ratio * length + self.decode.max_extra)

@@ -41,6 +41,7 @@ FACTS = {
     "draws_bpe": "how much a tokenizer of kind bpe draws",
     "draws_unigram": "how much a tokenizer of kind unigram draws",
     "search": "which outputs a search finds, besides their number",
+    "rare": "in the table of a search only if it is not the default",
     "peers": "of the peers of the benchmark, too; of other keys of a model they have the default",
     "work": "besides the model, what a training step computes",
     "json": "as text a JSON list of objects",

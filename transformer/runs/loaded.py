@@ -104,7 +104,7 @@ class LoadedRun(Run):
 
         Args:
           num_best: if given, a list of up to this many translations (see `Translation`) is
-            returned for each text. The maximum is `decode.beam_size`.
+            returned for each text. The maximum is `decode.beam_size`, except for samples.
           source_tag: tag to prepend to every text, such as <2de>, if the model uses tags.
           prefix: how the translation of each text begins, or '' for any beginning. It may end
             within a word; one that ends with a space ends a word.

@@ -24,6 +24,13 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {
 }
 
 
+def upgrade_search(decode: Any) -> Any:
+    """Upgrades `decode` in place: before `epsilon`, translators ignored the default, "sample"."""
+    if isinstance(decode, dict) and "epsilon" not in decode and decode.get("search") == "sample":
+        decode["search"] = "auto"
+    return decode
+
+
 def numbered(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a config, to be saved, with the number of this version's format."""
     return {"format": FORMAT, **values}
@@ -45,4 +52,5 @@ def upgrade(saved: dict[str, Any], folder: Path) -> dict[str, Any]:
         )
     for earlier in range(number, FORMAT):
         UPGRADES[earlier](saved)
+    upgrade_search(saved.get("decode"))
     return saved

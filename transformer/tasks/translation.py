@@ -142,7 +142,7 @@ class TranslationTask(TokenTask):
         Evaluations during training decode up to `evaluate.max_sentences` sentences with a beam size
         of `evaluate.training_beam_size`. The maximum length of a translation is 1.5 times the
         reference length plus 5 tokens. The final evaluation decodes all sentences with
-        `decode.beam_size`.
+        `decode.search`.
         """
         pairs = self.decoded_pairs(split, final)
         variables = {"params": params}
@@ -183,7 +183,7 @@ class TranslationTask(TokenTask):
     ) -> list[list[Translation]]:
         """Returns, for each source, the best translation of each of its segments."""
         config = self.config
-        beam_size = config.decode.beam_size if final else config.evaluate.training_beam_size
+        beam_size = None if final else config.evaluate.training_beam_size
         limits = None if final else self._limits(pairs)
         segments = [self.text.split(pair.source, number) for number, pair in enumerate(pairs, 1)]
         numbers = [number for number, parts in enumerate(segments, 1) for _ in parts]

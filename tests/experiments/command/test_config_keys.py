@@ -19,6 +19,9 @@ from transformer.errors import UserError
         ("train.epochs=nan", ("config.train.epochs=nan", "from 0")),
         ("decode.num_best=5", ("num_best=5", "beam_size=4", "raise config.decode.beam_size")),
         ("task=language_model decode.search=beam decode.num_best=5", ("num_best=5", "beam_size=4")),
+        ("task=language_model decode.search=mbr", ("search=mbr", "set sample or beam")),
+        ("decode.beam_groups=3", ("beam_groups=3", "set config.decode.beam_size to a multiple")),
+        ("decode.beam_groups=2 decode.search=sample", ("beam_groups=2", "decode.search=beam")),
         (
             "model.architecture=recurrent model.num_encoder_layers=0",
             ("num_encoder_layers=0", "config.model.num_encoder_layers"),
