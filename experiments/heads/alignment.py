@@ -17,6 +17,7 @@ from transformer.data.characters import canonicalize, split_words
 from transformer.data.corpora import Tagger, parts_of
 from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair
+from transformer.data.parallel.texts import read_links
 from transformer.errors import UserError
 from transformer.model.build import has_cross_attention
 from transformer.runs.run import Run
@@ -109,7 +110,7 @@ def _gold(data_source: str, options: Options, pairs: Sequence[Pair], words: int)
         counts = [(len(split_words(pair.source)), len(split_words(pair.target))) for pair in pairs]
         sizes = [(max(0, source - words), target) for source, target in counts]
         path = Path(options.links).expanduser()
-        read = word_links.read_links(path, sizes, options.input or "the test set")
+        read = read_links(path, sizes, f"--links {path}")
         gold = [GoldLinks(*([(i + words, j) for i, j in x] for x in both)) for both in read]
         what = f"--links {options.links} has no sure link, written 0-0"
     else:

@@ -1,11 +1,12 @@
 """Corpus items, such as sentence pairs and labelled texts, and the names of splits."""
 
+import difflib
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
 from ml_collections import ConfigDict
 
-from transformer.data.characters import canonicalize
+from transformer.data.characters import canonicalize, split_words
 from transformer.errors import UserError
 
 Source = TypeVar("Source")
@@ -65,6 +66,28 @@ class LabelledPicture(NamedTuple):
 def canonical(pair: Pair) -> Pair:
     """Returns the pair with canonical texts; see `canonicalize`."""
     return Pair(canonicalize(pair.source), canonicalize(pair.target), pair.alignment)
+
+
+def move_links(pair: Pair, source: str, target: str) -> Pair:
+    """Returns the pair with changed texts, and with the links of the words that are still there.
+
+    If a side has as many words as before, all of its words are, even if they are changed.
+    """
+    if pair.alignment is None:
+        return pair._replace(source=source, target=target)
+    places = [_match_words(*texts) for texts in zip(pair[:2], (source, target), strict=True)]
+    links = ((places[0].get(i), places[1].get(j)) for i, j in pair.alignment)
+    links = tuple((i, j) for i, j in links if i is not None and j is not None)
+    return pair._replace(source=source, target=target, alignment=links)
+
+
+def _match_words(before: str, after: str) -> dict[int, int]:
+    """Returns the new index of each word that is still there."""
+    old, new = split_words(before), split_words(after)
+    if len(old) == len(new):
+        return {i: i for i in range(len(old))}
+    blocks = difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
+    return {i + n: j + n for i, j, size in blocks for n in range(size)}
 
 
 def split_sizes(settings: ConfigDict) -> dict[str, int]:

@@ -321,7 +321,13 @@ def text_of(config: ConfigDict) -> dict[str, Any]:
     model, start = config.model, config.train.init_from  # it affects which pairs are held out
     look = model.patch_size, model.picture_size, model.picture_channels
     data = config.data.to_dict()
-    return {"data": data, "look": look, "tokenizer": tokenizer, "init_from": start}
+    text = {"data": data, "look": look, "tokenizer": tokenizer, "init_from": start}
+    return {**text, "links": needs_links(config)}
+
+
+def needs_links(config: ConfigDict) -> bool:
+    """Returns whether the training needs the word links of the training pairs."""
+    return config.train.guided_alignment > 0
 
 
 def refuse_empty(
