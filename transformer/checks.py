@@ -68,6 +68,8 @@ def check(config: ConfigDict, *uses: str) -> None:
     if not config.tokenizer.model:
         strength_of(config.tokenizer, config.tokenizer.kind)
     check_augmentation(config.data, config.tokenizer, "" if task.reads == PAIRS else config.task)
+    if config.train.guided_alignment:
+        _check_guided_alignment(config)
     writes = task.reads == DOCUMENTS and config.decode.search == "beam"
     if (task.is_translated or writes) and config.decode.num_best > config.decode.beam_size:
         raise UserError(
@@ -123,6 +125,21 @@ def _check_pictures(config: ConfigDict) -> None:
                 f"config.{key}={value} is for config.task={' or '.join(tasks)}, not "
                 f"{config.task}: leave it out"
             )
+
+
+def _check_guided_alignment(config: ConfigDict) -> None:
+    """Raises UserError unless the training has the weights that are to be trained."""
+    model, train = config.model, config.train
+    if REGISTRY[config.task].reads != PAIRS or not build.has_heads(model):
+        what = "trains heads of cross-attention between sentences, which the model does not have"
+    elif model.attention_implementation != "plain":
+        what = f"is for model.attention_implementation=plain, not {model.attention_implementation}"
+    elif train.guided_layer > model.num_decoder_layers or train.guided_head > model.num_heads:
+        what = f"has no layer {train.guided_layer} or no head {train.guided_head} to train"
+    else:
+        return
+    fix = "change that, or set config.train.guided_alignment=0"
+    raise UserError(f"config.train.guided_alignment={train.guided_alignment} {what}: {fix}")
 
 
 def _check_text(config: ConfigDict) -> None:

@@ -3,12 +3,16 @@
 import collections
 import contextlib
 import logging
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ml_collections import ConfigDict
 from rich.table import Table
 
+from transformer.data.characters import split_words
 from transformer.data.cleaning import FAULTS, REASONS, CleaningReport, rules_of
 from transformer.data.corpora import corpora_of, naming
 from transformer.data.pairs import SPLITS, Pair, canonical
@@ -19,39 +23,45 @@ from transformer.data.parallel.training_pairs import (
     duplicates,
     survey,
 )
-from transformer.errors import one_line, shorten
+from transformer.errors import UserError, one_line, shorten
 from transformer.files import whole_file
 from transformer.runs.run import Run
 from transformer.runs.workdir import check_folder
+from ..process.modes import Options
 from ..process.text_io import print_table
 
 logger = logging.getLogger(__name__)
 
 CLEANING_FOLDER = "cleaning"  # in the run's folder
 KEPT = ("kept.source.txt", "kept.target.txt")
-DROPPED_FILE = "dropped.tsv"
+DROPPED_FILE, LINKS_FILE = "dropped.tsv", "links.txt"
 EXAMPLES, WIDTH = 3, 60  # examples per reason; characters per side
+NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+Links = set[tuple[int, int]]
 
 
-def clean(run: Run) -> Iterator[Path]:
+def clean(run: Run, options: Options) -> Iterator[Path]:
     """Writes files of the training pairs that cleaning keeps and drops, and prints a table.
 
     In `folder`/cleaning, line n of kept.source.txt and line n of kept.target.txt are a pair.
     dropped.tsv has the columns reason, pair (1-based number), source and target; tabs in texts are
     replaced by spaces. If there are several corpora, each has a subfolder, with the sides as in the
     corpus files. Validation and test files are checked but not changed. Nothing is held out.
+
+    With `--aligner`, links.txt has the word links of each pair of the training text, for
+    `data.train_links`; its lines for dropped pairs are blank.
     """
     check_folder(run.folder)
     place, corpora = run.folder / CLEANING_FOLDER, corpora_of(run.config.data)
     if not corpora:
-        yield from _clean_pairs(run.config.data, place)
+        yield from _clean_pairs(run.config.data, place, options.aligner)
     for corpus in corpora:
         print(f"{corpus.name}:")
         with naming(corpus):
-            yield from _clean_pairs(corpus.data, place / corpus.name)
+            yield from _clean_pairs(corpus.data, place / corpus.name, options.aligner)
 
 
-def _clean_pairs(data: ConfigDict, place: Path) -> list[Path]:
+def _clean_pairs(data: ConfigDict, place: Path, aligner: str | None) -> list[Path]:
     """Cleans one corpus; returns the files written to `place`."""
     rules = rules_of(data)  # rejects invalid keys before the text is read
     if data.source == "files":
@@ -69,7 +79,8 @@ def _clean_pairs(data: ConfigDict, place: Path) -> list[Path]:
     for split, check in checks.items():
         for line in check.describe(split):
             print(line)
-    return [place / name for name in (*KEPT, DROPPED_FILE)]
+    files = [place / name for name in (*KEPT, DROPPED_FILE)]
+    return [*files, _align(texts["train"], faults.tobytes(), place, aligner)] if aligner else files
 
 
 def _write_pairs(pairs: Iterable[Pair], faults: bytes, place: Path) -> dict[str, list[Pair]]:
@@ -100,3 +111,63 @@ def _print_report(report: CleaningReport, examples: dict[str, list[Pair]]) -> No
         table.add_row(*cells)
     if examples:
         print_table(table)
+
+
+# -- word links
+
+
+def _align(pairs: Iterable[Pair], faults: bytes, place: Path, aligner: str) -> Path:
+    """Writes the word links that an eflomal program finds in the pairs without faults."""
+    if not (program := shutil.which(aligner)):
+        raise UserError(
+            f"--aligner={aligner} is not a program: install eflomal (pip install eflomal, in an "
+            "environment of its own), and name its eflomal-align with its path"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        source, target, forward, reverse = (Path(folder, name) for name in "stfr")
+        with source.open("w", encoding="utf-8") as one, target.open("w", encoding="utf-8") as two:
+            for pair, fault in zip(map(canonical, pairs), faults, strict=True):
+                for file, text in zip((one, two), pair[:2], strict=True):
+                    words = [] if fault else ["_".join(word.split()) for word in split_words(text)]
+                    file.write(" ".join(words).lower() + "\n")
+        call = [program, "-s", source, "-t", target, "-f", forward, "-r", reverse]
+        ended = subprocess.run(call, capture_output=True, encoding="utf-8")
+        if ended.returncode:
+            raise UserError(f"--aligner={aligner} failed: {one_line(ended.stderr[-200:])}")
+        with whole_file(place / LINKS_FILE) as file, forward.open() as one, reverse.open() as two:
+            for lines in zip(one, two, strict=True):
+                sides = (
+                    {(int(i), int(j)) for i, j in (link.split("-") for link in line.split())}
+                    for line in lines
+                )
+                links = sorted(symmetrize(*sides))
+                file.write(" ".join(f"{i}-{j}" for i, j in links) + "\n")
+    return place / LINKS_FILE
+
+
+def symmetrize(forward: Links, reverse: Links) -> Links:
+    """Returns the links of both directions, joined by grow-diag-final-and.
+
+    Source: Koehn et al. 2003, "Statistical Phrase-Based Translation", section 3; the final step
+    with "and": Koehn et al. 2005, "Edinburgh System Description for the 2005 IWSLT".
+    """
+    links, union = forward & reverse, forward | reverse
+    sources, targets = {i for i, _ in links}, {j for _, j in links}
+
+    def add(link: tuple[int, int]) -> None:
+        links.add(link)
+        sources.add(link[0])
+        targets.add(link[1])
+
+    size = -1
+    while size < len(links):
+        size = len(links)
+        for i, j in sorted(links):
+            for link in ((i + a, j + b) for a, b in NEIGHBOURS):
+                is_new = link[0] not in sources or link[1] not in targets
+                if is_new and link in union:
+                    add(link)
+    for link in (*sorted(forward - links), *sorted(reverse - links)):
+        if link[0] not in sources and link[1] not in targets:
+            add(link)
+    return links

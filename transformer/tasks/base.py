@@ -22,7 +22,14 @@ from transformer.model.build import REGISTRY, check_names
 from transformer.model.classifier import BAG
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
-from transformer.model.losses import TERMS, TokenSums, cross_entropy, repeat_rows
+from transformer.model.losses import (
+    TERMS,
+    TokenSums,
+    count_passes,
+    cross_entropy,
+    guided_alignment,
+    repeat_rows,
+)
 
 PAIRS, DOCUMENTS, LABELLED, PICTURES = "pairs", "documents", "labelled texts", "pictures"
 
@@ -213,7 +220,7 @@ class Task(abc.ABC):
         """
         model, train = self.config.model, self.config.train
         rates = {f"dropout_{name}": model[f"dropout_{name}"] for name in DropoutRates._fields}
-        optional = rates | {name: train[name] for name in TERMS}
+        optional = rates | {name: train[name] for name in (*TERMS, "guided_alignment")}
         used = {name: value for name, value in optional.items() if value}
         return {"label_smoothing": train.label_smoothing, **used}
 
@@ -266,10 +273,20 @@ class TokenTask(Task):
         smoothing, terms = hparams["label_smoothing"], terms_of(hparams)
         batch = repeat_rows(batch, terms)
         inputs = self.predictor.inputs(batch, rates_of(hparams))
-        features, table = self.predictor.model.apply(
-            {"params": params}, *inputs, method="factors", rngs={"dropout": key}
+        options: Any = {"method": "factors", "rngs": {"dropout": key}}
+        apply = functools.partial(
+            self.predictor.model.apply, {"params": params}, *inputs, **options
         )
-        return cross_entropy(features, table, *labels_of(batch), smoothing, terms)
+        if "guided_alignment" not in hparams:
+            return cross_entropy(*apply(), *labels_of(batch), smoothing, terms)
+        factors, sown = apply(mutable=["intermediates"])
+        sums = cross_entropy(*factors, *labels_of(batch), smoothing, terms)
+        layers = self.predictor.model.sown_attention(sown["intermediates"], "weights")["cross"]
+        layer, head = self.config.train.guided_layer, self.config.train.guided_head
+        weights = layers[layer - 1]  # of the last layer, if `layer` is 0
+        weights = weights[:, head - 1] if head else weights.mean(axis=1)
+        loss = guided_alignment(weights, batch.links) / count_passes(terms)
+        return sums._replace(loss=sums.loss + hparams["guided_alignment"] * loss)
 
     def held_out_sums(self, variables: Variables, batch: Any) -> TokenSums:
         return self.predictor.token_sums(variables, batch)
