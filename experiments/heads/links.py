@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from ml_collections import ConfigDict
 
 from transformer.analysis import alignment
 from transformer.analysis.alignment import ALIGNMENT_ROWS, GoldLinks, most_attended, word_weights
@@ -106,6 +107,21 @@ def score_heads(
     columns = (column.tolist() for column in alignment.alignment_scores(links_by_head(), gold))
     scores = [LinkScore(*each) for each in zip(*columns, strict=True)]
     return HeadLinks(dict(zip(heads, scores, strict=True)), chosen)
+
+
+def score_trained(
+    trained: TrainedRun, train: ConfigDict, pairs: Sequence[Pair], gold: Sequence[GoldLinks]
+) -> LinkScore:
+    """Returns the score of the weights that guided alignment has trained, given `config.train`.
+
+    A target word is linked to each source word with at least half of its highest weight.
+    """
+    links = []
+    for weights in attended_words(trained, pairs, lambda count: None):
+        heads = weights[list(ALIGNMENT_ROWS).index("output"), train.guided_layer - 1]
+        each = heads[train.guided_head - 1] if train.guided_head else heads.mean(axis=0)
+        links.append((each > 0) & (2 * each >= each.max(axis=-1, keepdims=True, initial=0.0)))
+    return LinkScore(*map(float, alignment.alignment_scores(links, gold)))
 
 
 class Attributor(Inspector):

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import itertools
 import logging
 import shutil
 import subprocess
@@ -36,8 +37,7 @@ CLEANING_FOLDER = "cleaning"  # in the run's folder
 KEPT = ("kept.source.txt", "kept.target.txt")
 DROPPED_FILE, LINKS_FILE = "dropped.tsv", "links.txt"
 EXAMPLES, WIDTH = 3, 60  # examples per reason; characters per side
-NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
-Links = set[tuple[int, int]]
+Links = set[tuple[int, ...]]
 
 
 def clean(run: Run, options: Options) -> Iterator[Path]:
@@ -117,31 +117,28 @@ def _print_report(report: CleaningReport, examples: dict[str, list[Pair]]) -> No
 
 
 def _align(pairs: Iterable[Pair], faults: bytes, place: Path, aligner: str) -> Path:
-    """Writes the word links that an eflomal program finds in the pairs without faults."""
+    """Writes the word links that eflomal finds in the pairs without faults; returns the path."""
     if not (program := shutil.which(aligner)):
         raise UserError(
             f"--aligner={aligner} is not a program: install eflomal (pip install eflomal, in an "
             "environment of its own), and name its eflomal-align with its path"
         )
     with tempfile.TemporaryDirectory() as folder:
-        source, target, forward, reverse = (Path(folder, name) for name in "stfr")
-        with source.open("w", encoding="utf-8") as one, target.open("w", encoding="utf-8") as two:
-            for pair, fault in zip(map(canonical, pairs), faults, strict=True):
-                for file, text in zip((one, two), pair[:2], strict=True):
-                    words = [] if fault else ["_".join(word.split()) for word in split_words(text)]
-                    file.write(" ".join(words).lower() + "\n")
-        call = [program, "-s", source, "-t", target, "-f", forward, "-r", reverse]
-        ended = subprocess.run(call, capture_output=True, encoding="utf-8")
+        texts, links = [Path(folder, name) for name in "st"], [Path(folder, name) for name in "fr"]
+        for side, path in enumerate(texts):
+            with path.open("w", encoding="utf-8") as file:
+                for pair, fault in zip(map(canonical, pairs), faults, strict=True):
+                    words = () if fault else split_words(pair[:2][side])
+                    file.write(" ".join("_".join(w.lower().split()) for w in words) + "\n")
+        flags = itertools.chain(*zip(("-s", "-t", "-f", "-r"), (*texts, *links), strict=True))
+        ended = subprocess.run([program, *flags], capture_output=True, encoding="utf-8")
         if ended.returncode:
             raise UserError(f"--aligner={aligner} failed: {one_line(ended.stderr[-200:])}")
-        with whole_file(place / LINKS_FILE) as file, forward.open() as one, reverse.open() as two:
-            for lines in zip(one, two, strict=True):
-                sides = (
-                    {(int(i), int(j)) for i, j in (link.split("-") for link in line.split())}
-                    for line in lines
-                )
-                links = sorted(symmetrize(*sides))
-                file.write(" ".join(f"{i}-{j}" for i, j in links) + "\n")
+        with whole_file(place / LINKS_FILE) as file:
+            for lines in zip(*(path.read_text().splitlines() for path in links), strict=True):
+                sides = ({tuple(map(int, link.split("-"))) for link in x.split()} for x in lines)
+                joined = (f"{i}-{j}" for i, j in sorted(symmetrize(*sides)))
+                file.write(" ".join(joined) + "\n")
     return place / LINKS_FILE
 
 
@@ -151,23 +148,19 @@ def symmetrize(forward: Links, reverse: Links) -> Links:
     Source: Koehn et al. 2003, "Statistical Phrase-Based Translation", section 3; the final step
     with "and": Koehn et al. 2005, "Edinburgh System Description for the 2005 IWSLT".
     """
-    links, union = forward & reverse, forward | reverse
-    sources, targets = {i for i, _ in links}, {j for _, j in links}
+    links, union, size = forward & reverse, forward | reverse, -1
 
-    def add(link: tuple[int, int]) -> None:
-        links.add(link)
-        sources.add(link[0])
-        targets.add(link[1])
+    def is_free(link: tuple[int, ...], side: int) -> bool:
+        return all(other[side] != link[side] for other in links)
 
-    size = -1
     while size < len(links):
         size = len(links)
         for i, j in sorted(links):
-            for link in ((i + a, j + b) for a, b in NEIGHBOURS):
-                is_new = link[0] not in sources or link[1] not in targets
-                if is_new and link in union:
-                    add(link)
-    for link in (*sorted(forward - links), *sorted(reverse - links)):
-        if link[0] not in sources and link[1] not in targets:
-            add(link)
+            around = {(a, b) for a in (i - 1, i, i + 1) for b in (j - 1, j, j + 1)}
+            for link in sorted(around & union):
+                if is_free(link, 0) or is_free(link, 1):
+                    links.add(link)
+    for link in (*sorted(forward), *sorted(reverse)):
+        if is_free(link, 0) and is_free(link, 1):
+            links.add(link)
     return links

@@ -50,7 +50,7 @@ def stack_rows(
 
 
 class BatchPlan(BucketPlan[Any]):
-    """All training batches of sentence pairs; see `BucketPlan`. With `links`, tokens are linked.
+    """All training batches of sentence pairs; see `BucketPlan`.
 
     The length of a pair is the length of its longer side, including the end token. A `sampler`
     samples the tokens of each pair again in each epoch. The bucket of the pair is determined by one
@@ -58,18 +58,11 @@ class BatchPlan(BucketPlan[Any]):
     lengths in this bucket. So bucketing does not change how frequent each sample is.
     """
 
-    # `source` and `target` are stores, such as a TokenStore; `sampler` is a PairSampler or None,
-    # and `links` a WordLinks or None.
-    def __init__(
-        self,
-        source: Any,
-        target: Any,
-        *numbers: Any,
-        sampler: Any = None,
-        links: Any = None,
-        **named: Any,
-    ):
-        self.source, self.target, self.sampler, self.links = source, target, sampler, links
+    links: Any = None  # a WordLinks, which links the tokens of each batch
+
+    # `source` and `target` are stores, such as a TokenStore; `sampler` is a PairSampler or None.
+    def __init__(self, source: Any, target: Any, *numbers: Any, sampler: Any = None, **named: Any):
+        self.source, self.target, self.sampler = source, target, sampler
         plain = [store.lengths[None] for store in (source, target)]
         lengths = [*sampler.drawn] if sampler else plain
         super().__init__(np.maximum(*lengths) + 1, *numbers, **named)

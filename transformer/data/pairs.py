@@ -69,25 +69,21 @@ def canonical(pair: Pair) -> Pair:
 
 
 def move_links(pair: Pair, source: str, target: str) -> Pair:
-    """Returns the pair with changed texts, and with the links of the words that are still there.
+    """Returns the pair with changed texts, and the links of the words that are still there.
 
-    If a side has as many words as before, all of its words are, even if they are changed.
+    A word is also there if as many words replace a part of the text.
     """
-    if pair.alignment is None:
-        return pair._replace(source=source, target=target)
-    places = [_match_words(*texts) for texts in zip(pair[:2], (source, target), strict=True)]
-    links = ((places[0].get(i), places[1].get(j)) for i, j in pair.alignment)
-    links = tuple((i, j) for i, j in links if i is not None and j is not None)
+    links = pair.alignment
+    if links is not None:
+        places: list[dict[int, int]] = []
+        for before, after in zip(pair[:2], (source, target), strict=True):
+            words = split_words(before), split_words(after)
+            parts = difflib.SequenceMatcher(None, *words, autojunk=False).get_opcodes()
+            same = [(i, j, end - i) for _, i, end, j, stop in parts if end - i == stop - j]
+            places.append({i + n: j + n for i, j, size in same for n in range(size)})
+        links = tuple((places[0].get(i, -1), places[1].get(j, -1)) for i, j in links)
+        links = tuple(link for link in links if -1 not in link)
     return pair._replace(source=source, target=target, alignment=links)
-
-
-def _match_words(before: str, after: str) -> dict[int, int]:
-    """Returns the new index of each word that is still there."""
-    old, new = split_words(before), split_words(after)
-    if len(old) == len(new):
-        return {i: i for i in range(len(old))}
-    blocks = difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
-    return {i + n: j + n for i, j, size in blocks for n in range(size)}
 
 
 def split_sizes(settings: ConfigDict) -> dict[str, int]:

@@ -22,14 +22,7 @@ from transformer.model.build import REGISTRY, check_names
 from transformer.model.classifier import BAG
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
-from transformer.model.losses import (
-    TERMS,
-    TokenSums,
-    count_passes,
-    cross_entropy,
-    guided_alignment,
-    repeat_rows,
-)
+from transformer.model.losses import TERMS, TokenSums, cross_entropy, guided_alignment, repeat_rows
 
 PAIRS, DOCUMENTS, LABELLED, PICTURES = "pairs", "documents", "labelled texts", "pictures"
 
@@ -273,20 +266,19 @@ class TokenTask(Task):
         smoothing, terms = hparams["label_smoothing"], terms_of(hparams)
         batch = repeat_rows(batch, terms)
         inputs = self.predictor.inputs(batch, rates_of(hparams))
+        guided, train = hparams.get("guided_alignment"), self.config.train
         options: Any = {"method": "factors", "rngs": {"dropout": key}}
-        apply = functools.partial(
-            self.predictor.model.apply, {"params": params}, *inputs, **options
-        )
-        if "guided_alignment" not in hparams:
-            return cross_entropy(*apply(), *labels_of(batch), smoothing, terms)
-        factors, sown = apply(mutable=["intermediates"])
-        sums = cross_entropy(*factors, *labels_of(batch), smoothing, terms)
+        options["mutable"] = [] if guided is None else ["intermediates"]
+        output: Any = self.predictor.model.apply({"params": params}, *inputs, **options)
+        (features, table), sown = output
+        sums = cross_entropy(features, table, *labels_of(batch), smoothing, terms)
+        if guided is None:
+            return sums
         layers = self.predictor.model.sown_attention(sown["intermediates"], "weights")["cross"]
-        layer, head = self.config.train.guided_layer, self.config.train.guided_head
-        weights = layers[layer - 1]  # of the last layer, if `layer` is 0
-        weights = weights[:, head - 1] if head else weights.mean(axis=1)
-        loss = guided_alignment(weights, batch.links) / count_passes(terms)
-        return sums._replace(loss=sums.loss + hparams["guided_alignment"] * loss)
+        heads = layers[train.guided_layer - 1]  # of the last layer if the number is 0
+        weights = heads[:, train.guided_head - 1] if train.guided_head else heads.mean(axis=1)
+        added = guided * guided_alignment(weights, batch.links, terms)
+        return sums._replace(loss=sums.loss + added)
 
     def held_out_sums(self, variables: Variables, batch: Any) -> TokenSums:
         return self.predictor.token_sums(variables, batch)
@@ -339,7 +331,7 @@ def text_of(config: ConfigDict) -> dict[str, Any]:
     look = model.patch_size, model.picture_size, model.picture_channels
     data = config.data.to_dict()
     text = {"data": data, "look": look, "tokenizer": tokenizer, "init_from": start}
-    return {**text, "links": needs_links(config)}
+    return text | {"links": needs_links(config)}
 
 
 def needs_links(config: ConfigDict) -> bool:

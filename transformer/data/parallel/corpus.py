@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt64
@@ -38,7 +38,6 @@ from transformer.data.tokenizer.draws import make_random, strengths_of
 from transformer.errors import UserError
 
 ENCODE_AT_ONCE = 20_000  # pairs
-LINK_RULE = "links 1"  # in cache keys: change the number if links are encoded differently
 SIDES = ("source", "target")
 TOKEN_LIMITS = ("too_many_tokens", "token_ratio")  # fields of `CleaningReport`
 # Number of precomputed samples per pair, which the epochs use in turn to choose the bucket of the
@@ -47,13 +46,8 @@ PLANNED_SEGMENTATIONS, PLANNED_MODIFICATIONS = 2, 4
 TRIES = 4  # attempts to sample a pair that fits its bucket, before the precomputed sample is used
 
 
-class LinkedBatch(NamedTuple):
-    """A batch (see `Batch`) with `links`: whether each label is linked to each source token."""
-
-    source: Any
-    target: Int[np.ndarray, "*plans B L"]
-    labels: Int[np.ndarray, "*plans B L"]
-    links: Bool[np.ndarray, "*plans B L M"]
+# A batch with links [B, L, M]: whether each label is linked to each source token.
+LinkedBatch = collections.namedtuple("LinkedBatch", (*Batch._fields, "links"))
 
 
 class WordLinks(NamedTuple):
@@ -66,11 +60,6 @@ class WordLinks(NamedTuple):
 
     pairs: TokenStore
     starts: tuple[Bool[np.ndarray, "_"], Bool[np.ndarray, "_"]]
-
-    def of_pair(self, number: int) -> tuple[tuple[int, int], ...]:
-        """Returns the links (i, j) of a pair."""
-        numbers = self.pairs[number].tolist()
-        return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
     def link(self, batch: Batch, rows: Sequence[int | Ids]) -> LinkedBatch:
         """Returns the batch with links, given the index of the pair in each row, or its links.
@@ -164,7 +153,8 @@ class PairSampler:
 
     def _pair(self, number: int) -> Pair:
         source, target = (texts[number].tobytes().decode() for texts in self.texts)
-        return Pair(source, target, self.links and self.links.of_pair(number))
+        links = self.links and map(tuple, self.links.pairs[number].reshape(-1, 2).tolist())
+        return Pair(source, target, links and tuple(links))
 
     def _draw(self, number: int, random: Random) -> Sequence[Ids]:
         """Samples the token ids of both sides of a pair, and its links."""
@@ -297,7 +287,7 @@ def encode_corpora(
 
 
 def _digest_links(corpora: Sequence[TrainingPairs]) -> str:
-    digest = hashlib.sha256(LINK_RULE.encode())
+    digest = hashlib.sha256()
     for pair in itertools.chain(*(corpus.cleaned for corpus in corpora)):
         digest.update(repr(pair.alignment).encode())
     return digest.hexdigest()

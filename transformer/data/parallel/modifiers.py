@@ -44,12 +44,9 @@ Modifier = Callable[[Sequence[Pair], Random, Words], Pair | None]
 
 def in_case(case: str) -> Modifier:
     """Returns a modifier that converts both sides to a case; see `set_case`."""
-
-    def change(pairs: Sequence[Pair], _: Random, words: Words) -> Pair:
-        texts = (set_case(text, case, words, side) for side, text in enumerate(pairs[0][:2]))
-        return move_links(pairs[0], *texts)
-
-    return change
+    return lambda pairs, _, words: Pair(
+        set_case(pairs[0].source, case, words), set_case(pairs[0].target, case, words, 1)
+    )
 
 
 def typos(
@@ -89,12 +86,13 @@ def joined(pairs: Sequence[Pair], random: Random, *_: object) -> Pair | None:
 
 
 def _join(left: Pair, right: Pair) -> Pair:
-    """Joins two pairs; without a space between them, a word of both has the links of both."""
-    texts = source, target = [*map(join_texts, left[:2], right[:2])]
-    before = [len(split_words(text)) for text in texts]
-    before = [n - len(split_words(text)) for n, text in zip(before, right[:2], strict=True)]
-    links = [(i + before[0], j + before[1]) for i, j in right.alignment or ()]
-    return Pair(source, target, left.alignment and (*left.alignment, *links))
+    source, target = map(join_texts, left[:2], right[:2])
+    if left.alignment is None or right.alignment is None:
+        return Pair(source, target)
+    i, j = len(split_words(source)), len(split_words(target))
+    # Without a space between them, a word of both has the links of both.
+    i, j = i - len(split_words(right.source)), j - len(split_words(right.target))
+    return Pair(source, target, (*left.alignment, *((i + a, j + b) for a, b in right.alignment)))
 
 
 def copied(pairs: Sequence[Pair], random: Random, words: Words, make: Make | None = None) -> Pair:
