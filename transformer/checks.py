@@ -70,6 +70,8 @@ def check(config: ConfigDict, *uses: str) -> None:
     check_augmentation(config.data, config.tokenizer, "" if task.reads == PAIRS else config.task)
     if task.is_translated or task.reads == DOCUMENTS:
         _check_search(config.decode, task.is_translated)
+    if config.train.guided_alignment:
+        _check_guided_alignment(config.train, config.model, task.reads)
     for use in uses:
         USES[use](config)
 
@@ -136,6 +138,18 @@ def _check_pictures(config: ConfigDict) -> None:
                 f"config.{key}={value} is for config.task={' or '.join(tasks)}, not "
                 f"{config.task}: leave it out"
             )
+
+
+def _check_guided_alignment(train: ConfigDict, model: ConfigDict, reads: str) -> None:
+    """Raises UserError unless the model computes the weights that are to be trained."""
+    fits = reads == PAIRS and build.has_heads(model) and model.attention_implementation == "plain"
+    layer, head = train.guided_layer, train.guided_head
+    if not fits or layer > model.num_decoder_layers or head > model.num_heads:
+        raise UserError(
+            f"train.guided_alignment={train.guided_alignment} trains layer {layer or 'last'}, "
+            f"head {head or 'mean'} of a translator's cross-attention with model.attention_"
+            "implementation=plain, which the model does not have: set it to 0, or change the model"
+        )
 
 
 def _check_text(config: ConfigDict) -> None:
