@@ -9,28 +9,26 @@ import csv
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from transformer.analysis import alignment
-from transformer.analysis.alignment import ALIGNMENT_ROWS, GoldLinks, most_attended, word_weights
-from transformer.data.characters import word_ends
+from transformer.analysis.alignment import ALIGNMENT_ROWS, GoldLinks, most_attended
 from transformer.data.files.text import read_lines
-from transformer.data.pairs import Pair, canonical
+from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.files import whole_file
+from transformer.inference.aligner import attended_words
 from transformer.inference.explanations import METHODS, attribute
 from transformer.inference.inspection import Inspector
 from transformer.runs.run import TrainedRun
-from ..process.text_io import LINES_AT_ONCE
 
 LINK = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)
 NO_LINK = -1
 MEAN = "mean"
 STEPS = 32  # of integrated gradients; more change no error rate by 0.001
-PAIRS_AT_ONCE = LINES_AT_ONCE // 4  # number of pairs whose weights are in memory at once
 
 
 class Head(NamedTuple):
@@ -95,7 +93,8 @@ def score_heads(
     chosen, heads = [], []
 
     def links_by_head() -> Iterator[Float[np.ndarray, "N T S"]]:
-        for weights in attended_words(trained, pairs, done, inspect):
+        model = trained.predictor, trained.variables
+        for weights in attended_words(*model, pairs, done, inspect):
             rows, layers, numbers, *words = weights.shape
             heads[:] = [
                 Head(by, layer, number)
@@ -124,32 +123,6 @@ class Attributor(Inspector):
             each = attribute(self._model, self._variables, pair, METHODS[0], STEPS)
             yield i, each.values[None, None, :, : len(each.source_tokens)]
             done(1)
-
-
-def attended_words(
-    trained: TrainedRun,
-    pairs: Sequence[Pair],
-    done: Callable[[int], None],
-    inspect: type[Inspector] = Inspector,
-) -> Iterator[Float[np.ndarray, "rows layers H T S"]]:
-    """Yields each pair's attention from target to source words, for each row type."""
-    translator = trained.predictor
-    for first in range(0, len(pairs), PAIRS_AT_ONCE):
-        chunk = translator.read_pairs(pairs[first : first + PAIRS_AT_ONCE])
-        sources, targets, *_ = zip(*map(canonical, chunk), strict=True)
-        read = translator.source_tokenizer.starts(sources)
-        written = translator.target_tokenizer.starts(targets)
-        results: list[Any] = [None] * len(chunk)
-        inspector = inspect(translator, trained.variables)
-        for i, weights in inspector.cross_attention(sources, targets, first + 1, done):
-            # Truncated tokens have no attention weights.
-            rows, columns = weights.shape[2] - 1, weights.shape[3] - 1
-            source = alignment.words_of_text(word_ends(chunk[i].source), read[i][:columns])
-            target = alignment.words_of_text(word_ends(chunk[i].target), written[i][:rows])
-            results[i] = np.stack(
-                [word_weights(weights, source, target, by) for by in ALIGNMENT_ROWS]
-            )
-        yield from results
 
 
 def first_of(links: Float[np.ndarray, "*heads T S"]) -> Int[np.ndarray, "*heads T"]:

@@ -14,6 +14,7 @@ from transformer.checks import check
 from transformer.config import assign
 from transformer.config.keys import having
 from transformer.data.corpora import Tagger
+from transformer.data.formats.tags import Aligned
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.files import import_sibling
@@ -142,6 +143,26 @@ class LoadedRun(Run):
         weights = read_weights(self.folder)
         tokens = self.next_tokens(texts, targets, 1, source_tag=source_tag)
         return [estimate(weights, *each) for each in zip(targets, tokens, strict=True)]
+
+    def align(
+        self,
+        texts: Iterable[str],
+        targets: Iterable[str] | None = None,
+        source_tag: str | None = None,
+    ) -> list[Aligned]:
+        """Returns each target, by default the translation of a text, with its links to the text.
+
+        Each segment of a text is aligned on its own, but given targets are aligned as a whole.
+        """
+        operation, texts = self.operation("align"), list_of_texts(texts)
+        if targets is None:
+            answers = operation.answer(Request(texts, source_tag=source_tag))
+            return [Aligned(row[0].text if row else "", links) for row, links in answers]
+        targets = pair_up("align", self.trained.predictor, texts, targets)
+        tagged = self._tagged(texts, source_tag)
+        return [
+            Aligned(*each) for each in zip(targets, operation.links(tagged, targets), strict=True)
+        ]
 
     def next_tokens(
         self,

@@ -1,7 +1,6 @@
 """Texts of subtitles, catalogues and columns can be replaced; nothing else changes."""
 
 import functools
-import itertools
 
 import pytest
 

@@ -107,7 +107,7 @@ class DocumentLines:
                     Aligned(x, [(0, 0)]) if isinstance(x, str) else x(outputs) for x in parts
                 ]
                 sources = itertools.chain(*itertools.zip_longest(texts, codes, fillvalue=""))
-                whole = join_aligned(zip(sources, written, strict=True))
+                whole = join_aligned([*zip(sources, written, strict=True)])
             return whole._replace(text=before + whole.text.strip() + after)
 
         return write

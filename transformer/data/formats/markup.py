@@ -263,6 +263,14 @@ def read_html(data: bytes, name: str) -> Document:
     return document(text, page_units(text), encoding, mark)
 
 
+def read_html_lines(data: bytes, name: str) -> Document:
+    """Returns the texts of a file in which each line is a piece of HTML."""
+    text, encoding, mark = decode(data, name)
+    lines = (match.span() for match in re.finditer(r"[^\r\n]+", text))
+    units = [unit for line in lines for unit in page_units(text, *line)]
+    return document(text, units, encoding, mark)
+
+
 def page_units(text: str, start: int = 0, stop: int | None = None) -> list[Unit]:
     """Returns the units of HTML, which may be a part of a text."""
     result: list[Unit] = []

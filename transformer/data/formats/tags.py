@@ -47,14 +47,26 @@ class Aligned(NamedTuple):
     links: Sequence[tuple[int, int]] = ()
 
 
-def join_aligned(parts: Iterable[tuple[str, Aligned]]) -> Aligned:
-    """Joins (source, translation) pairs, whose texts follow each other without white space."""
-    source, target, links = "", "", list[tuple[int, int]]()
+def join_aligned(parts: Sequence[tuple[str, Aligned]]) -> Aligned:
+    """Joins (text, translation) pairs, which follow each other without white space."""
+    source, target = ("".join(x) for x in zip(*((a, b.text) for a, b in parts), strict=True))
+    return Aligned(target, find_links(source, target, parts))
+
+
+def find_links(
+    source: str, target: str, parts: Iterable[tuple[str, Aligned]]
+) -> list[tuple[int, int]]:
+    """Returns the links of a text and its translation, given its parts in order."""
+    ends, links = [0, 0], list[tuple[int, int]]()
     for text, (translation, of_part) in parts:
-        first, second = (len(f"{before}x".split()) - 1 for before in (source, target))
+        starts = source.find(text, ends[0]), target.find(translation, ends[1])
+        ends = [starts[0] + len(text), starts[1] + len(translation)]
+        first, second = (
+            len(f"{whole[:start]}x".split()) - 1
+            for whole, start in zip((source, target), starts, strict=True)
+        )
         links += ((first + i, second + j) for i, j in of_part)
-        source, target = source + text, target + translation
-    return Aligned(target, links)
+    return links
 
 
 class _Space(str):
@@ -72,6 +84,18 @@ class _Element:
     words: tuple[int, int] | None = None  # range of words of the translation
     begin: int = 0
     stop: int = 0
+
+
+def write_aligned(aligned: Aligned) -> str:
+    """Returns a translation, a tab and its links in Pharaoh format, such as 0-1."""
+    return f"{aligned.text}\t{' '.join(f'{i}-{j}' for i, j in sorted(aligned.links))}"
+
+
+def read_aligned(row: str) -> Aligned:
+    """Returns what `write_aligned` wrote; without a tab there are no links."""
+    text, _, links = row.partition("\t")
+    pairs = (link.split("-") for link in links.split())
+    return Aligned(text, [(int(i), int(j)) for i, j in pairs])
 
 
 def plain_text(pieces: Pieces) -> str:
