@@ -121,11 +121,8 @@ def _endpoint(
 
     async def answer(request: Request, fields: model) -> JSONResponse:  # type: ignore[valid-type]
         run, values = _choose(runs, name, fields.run), fields.model_dump(exclude_none=True)
-        wanted = (
-            (CONFIDENCE, values.pop(CONFIDENCE, False)),
-            (ALIGN, values.pop("alignments", False)),
-        )
-        routes = [route for route, is_wanted in wanted if is_wanted] or [name]
+        names = {"confidence": CONFIDENCE, "alignments": ALIGN}
+        routes = [route for field, route in names.items() if values.pop(field, False)] or [name]
         result, *others = [await _compute(worker, request, run, x, values) for x in routes]
         for other in others:
             for row, more in zip(result["translations"], other["translations"], strict=True):

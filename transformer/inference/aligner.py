@@ -49,9 +49,8 @@ def attended_words(
             source = words_of_text(word_ends(chunk[i].source), read[i][:columns])
             target = words_of_text(word_ends(chunk[i].target), written[i][:rows])
             stacked = np.stack([word_weights(weights, source, target, by) for by in ALIGNMENT_ROWS])
-            of_source, of_target = (
-                _raw_words(*x) for x in zip(raw[i][:2], chunk[i][:2], strict=True)
-            )
+            of_source = _raw_words(raw[i].source, chunk[i].source)
+            of_target = _raw_words(raw[i].target, chunk[i].target)
             results[i] = of_target @ stacked @ of_source.T
         yield from results
 

@@ -164,7 +164,7 @@ def test_other_texts_are_read_again_and_the_rest_stays(name):
     new = '"{}" \u00fc<b> &amp; *a* _b_ [c](d) `e` | \\ \u20ac ]]> \U0001f600 1. x'
     changed = rewrite(read, data, new.format)
     assert texts(read(changed, "x")) == [*map(new.format, texts(read(data, "x")))]
-    if read not in (read_md, read_docx):  # `[ref]` becomes `[new][ref]`; runs are written anew
+    if read not in (read_md, read_docx):  # `[ref]` becomes `[new][ref]`; runs are new
         assert frame(read, changed) == frame(read, data)
 
 

@@ -67,7 +67,7 @@ def test_tags_enclose_the_words_that_align(source, target, links, result):
     assert place(source, target, links) == result
 
 
-WORDS = "a bb (c) d, e. f-g – „h“ 3.5 i!".split()
+WORDS = ["a", "bb", "(c)", "d,", "e.", "f-g", "–", "„h“", "3.5", "i!"]
 GAPS = "", " ", " ", "  ", "\n"
 
 

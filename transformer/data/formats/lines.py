@@ -36,7 +36,7 @@ class DocumentLines:
     Attributes:
       lines: the lines, in the order of the document.
       left_out: the number of entries that keep the translation that they have.
-      tagged: the number of texts with inline tags, which are put back by the links of words.
+      tagged: the number of texts with inline tags, placed by the links of words.
     """
 
     def __init__(self, document: Document, retranslates: bool = False):

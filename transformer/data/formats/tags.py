@@ -1,4 +1,4 @@
-"""Inline tags, such as <b>, which are put back around the words of a translation.
+"""Inline tags, such as <b>, which return around the words of a translation.
 
 A text is translated without its tags. Links between words then say where the tags belong.
 """
@@ -185,9 +185,9 @@ class _Placer:
         """Returns the word that is linked to the next word after a position, or else `high`."""
         for i, (start, stop) in enumerate(self.source_words):
             rest = self.source[max(start, position) : min(stop, end)]
-            if re.search(r"\w", rest) or (rest and start >= position):
-                if inside := [j for j in self.links[i] if low <= j < high]:
-                    return inside[0]
+            inside = [j for j in self.links[i] if low <= j < high]
+            if inside and (re.search(r"\w", rest) or (rest and start >= position)):
+                return inside[0]
         return high
 
 
@@ -275,8 +275,9 @@ def _joined(pieces: Iterable[str | Tag]) -> list[str | Tag]:
             items = [x for x in items if isinstance(x, Tag | _Space)]
         result += items
     texts: list[str | Tag] = []
-    for is_text, group in itertools.groupby(result, key=lambda part: isinstance(part, str)):
-        texts += ["".join(map(str, group))] if is_text else group
+    for part in result:
+        is_joined = texts and isinstance(part, str) and isinstance(texts[-1], str)
+        texts.append(f"{texts.pop()}{part}" if is_joined else part)
     for at, strip in ((0, str.lstrip), (-1, str.rstrip)):
         if texts and isinstance(edge := texts[at], str):
             texts[at] = strip(edge)
