@@ -69,6 +69,8 @@ def translate(run: Run, lines: Lines) -> Iterator[str]:
     """
     if lines.options.confidence or lines.options.sort:
         return write_confidence(run, lines)
+    if lines.options.format and not lines.options.input:
+        raise UserError(f"--format={lines.options.format} is for lines with tags: give --input")
     if lines.options.alignments:
         return write_alignments(run, lines)
     return write_texts(run, "translate", lines)

@@ -27,7 +27,15 @@ from transformer.inference.hypotheses import Alternative, Branch, NextToken
 from transformer.inference.inspection import Inspector, count_and_temperature
 from transformer.inference.prefixes import Prefix
 from transformer.inference.translator import Translator
-from transformer.operations import OPERATIONS, Operation, Request, TextScore, list_of_texts, pair_up
+from transformer.operations import (
+    OPERATIONS,
+    Align,
+    Operation,
+    Request,
+    TextScore,
+    list_of_texts,
+    pair_up,
+)
 from transformer.runs.run import Run, TrainedRun
 from transformer.runs.workdir import load_config, run_folder, stored_run
 from transformer.tasks import REGISTRY
@@ -155,6 +163,7 @@ class LoadedRun(Run):
         Each segment of a text is aligned on its own, but given targets are aligned as a whole.
         """
         operation, texts = self.operation("align"), list_of_texts(texts)
+        assert isinstance(operation, Align)
         if targets is None:
             answers = operation.answer(Request(texts, source_tag=source_tag))
             return [Aligned(row[0].text if row else "", links) for row, links in answers]
