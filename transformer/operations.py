@@ -17,12 +17,11 @@ from transformer.data.formats.tags import Aligned, find_links
 from transformer.data.labelled import read_texts
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
-from transformer.inference.aligner import align_words
 from transformer.inference.base import Variables, share, static_lengths, static_rows
 from transformer.inference.confidence import FILE, estimate, read_weights
 from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import NextToken, Translation
-from transformer.inference.inspection import Inspector
+from transformer.inference.inspection import Inspector, align_words
 from transformer.inference.prefixes import Prefix
 from transformer.inference.segments import Layout, Segmenter, join
 
@@ -264,18 +263,13 @@ class Align(Translate):
 
     def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
         results = super().compute(items, count, numbers, rows, done)
-        links = self.links([item[0] for item in items], [best[0].text for best in results])
-        return [*zip(results, links, strict=True)]
-
-    def links(self, sources: Sequence[str], targets: Sequence[str]) -> list[Any]:
-        """Returns the word links of each pair; the tag of a source is not a word."""
-        tags = (Tagger(self.config.data, None).split(source)[0] for source in sources)
-        pairs = list(map(Pair, sources, targets))
+        pairs = [Pair(item[0], best[0].text) for item, best in zip(items, results, strict=True)]
         links = align_words(self.predictor, self.variables, self.config.train, pairs)
-        counts = (len(tag.split()) for tag in tags)
+        split = Tagger(self.config.data, None).split  # a tag is not a word
+        counts = [len(split(pair.source)[0].split()) for pair in pairs]
         return [
-            [(i - n, j) for i, j in of_pair if i >= n]
-            for n, of_pair in zip(counts, links, strict=True)
+            (best, [(i - n, j) for i, j in of_pair if i >= n])
+            for best, n, of_pair in zip(results, counts, links, strict=True)
         ]
 
     def programs(self, rows):

@@ -18,7 +18,7 @@ from transformer.data.corpora import Tagger, parts_of
 from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
-from transformer.inference.aligner import attended_words
+from transformer.inference.inspection import attended_words
 from transformer.model.build import has_cross_attention
 from transformer.runs.run import Run
 from transformer.training.progress import line_progress

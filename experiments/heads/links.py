@@ -20,9 +20,8 @@ from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.files import whole_file
-from transformer.inference.aligner import attended_words
 from transformer.inference.explanations import METHODS, attribute
-from transformer.inference.inspection import Inspector
+from transformer.inference.inspection import Inspector, attended_words
 from transformer.runs.run import TrainedRun
 
 LINK = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)

@@ -14,8 +14,8 @@ from transformer.data.formats.lines import DocumentLines
 from transformer.data.formats.markup import read_html_lines
 from transformer.data.formats.tags import Aligned, write_aligned
 from transformer.errors import UserError
-from transformer.inference.aligner import is_guided
 from transformer.inference.base import Variables
+from transformer.inference.inspection import is_guided
 from transformer.operations import Request
 from transformer.runs.loaded import LoadedRun
 from transformer.runs.run import Run

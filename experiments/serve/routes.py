@@ -79,7 +79,7 @@ class Route:
             for row in plan.join(results):
                 row, more = row if self.name in (CONFIDENCE, ALIGN) else (row, None)
                 best.append([each._asdict() for each in row])
-                if self.name == CONFIDENCE:
+                if more and self.name == CONFIDENCE:
                     best[-1][0] |= {"confidence": more.probability, "words": more.words}
                 elif self.name == ALIGN:
                     best[-1][0]["links"] = more

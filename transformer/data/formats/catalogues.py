@@ -44,8 +44,8 @@ def read_po(data: bytes, name: str) -> TextDocument:
         for form in MSGSTR.finditer(text, entry.start(), last) if msgid.strip() else ():
             source = plural if form[1] not in (None, "[0]") else msgid
             target, key = _unquote(form[2]), f"{context}\4{msgid}{form[1] or ''}"
-            places, facts = (form.span(2), *outdated), {"target": target, "key": key}
-            units.append(Unit([source], places, [target], **facts, is_fuzzy=is_fuzzy))
+            unit = Unit([source], (form.span(2), *outdated), [target], target=target)
+            units.append(unit._replace(key=key, is_fuzzy=is_fuzzy))
 
     def escape(new: str) -> str:  # as in gettext, each line of several is a string
         lines = [line.translate(ESCAPED) for line in re.findall(r".*\n|.+", new)]

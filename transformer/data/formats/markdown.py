@@ -116,8 +116,8 @@ def _units(text: str, tokens: Sequence[tuple[str, re.Match[str]]]) -> list[Unit]
     for name, match in tokens:
         kind = name.rpartition("_")[2] if name.endswith(("_open", "_close")) else "code"
         first, last = match.span()
-        if name == "html_inline" and (tag := TAG.match(match[0])):
-            kind = "close" if tag[1] else "open"
+        if name == "html_inline" and (html_tag := TAG.match(match[0])):
+            kind = "close" if html_tag[1] else "open"
         elif name == "link_open":
             openings.append(last)
         elif name == "link_close" and (opening := openings.pop()):
