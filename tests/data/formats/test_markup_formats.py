@@ -8,9 +8,11 @@ import zipfile
 import pytest
 
 from transformer.data.formats.bilingual import read_tmx, read_xliff
+from transformer.data.formats.lines import DocumentLines
 from transformer.data.formats.markdown import read_md
 from transformer.data.formats.markup import read_html
 from transformer.data.formats.office import read_docx, read_odt, read_xlsx
+from transformer.data.formats.tags import Aligned
 from transformer.errors import UserError
 
 PAGE = """<!DOCTYPE html><html><head><title>A &amp; B</title>
@@ -275,6 +277,28 @@ def test_runs_of_a_word_document_with_one_format_are_one_text():
     first, rest = WORD.split("Hel")[0] + end, WORD.split("</w:r><w:del>")[1]
     runs = f"{run}HELLO WORLD {end}{bold}{text}BOLD{end}{bold}<w:tab/></w:r>{bold}{text}AFTER{end}"
     assert changed == f"{first}{runs}<w:del>{rest.replace('box<', 'BOX<')}"
+
+
+def test_runs_and_links_of_a_paragraph_change_their_order_with_the_words():
+    run = "<w:r>{}<w:t xml:space='preserve'>{}</w:t></w:r>".format
+    field = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'.format
+    bold, note = "<w:rPr><w:b/></w:rPr>", "<w:r><w:footnoteReference w:id='1'/></w:r>"
+    link = f'<w:hyperlink r:id="1">{run("", "red house")}</w:hyperlink>'
+    page = f"{field('begin')}<w:r><w:instrText>PAGE</w:instrText></w:r>{field('end')}"
+    parts = run("", "We see "), run(bold, "now"), note, run("", " a "), link, run("", " on "), page
+    head, tail = '<w:document xmlns:w="w" xmlns:r="r"><w:p>', "</w:p></w:document>"
+    text = "".join((head, *parts, run("", " it."), tail))
+    lines = DocumentLines(read_docx(archive(**{"word/document.xml": text}), "x.docx"))
+    assert lines.lines == ["We see now a red house on it."]
+    links = [(0, 3), (1, 2), (2, 4), (4, 0), (5, 1), (6, 5), (7, 6)]
+    data = lines.write([Aligned("Rotes Haus sehen wir jetzt auf ihm.", links)])
+    changed = members(data)["word/document.xml"].decode().replace('"preserve"', "'preserve'")
+    link = link.replace("red house", "Rotes Haus")
+    runs = link, run("", " sehen wir "), run(bold, "jetzt"), note, run("", " auf ")
+    page = page.replace("<w:r>", "", 1)
+    assert changed.partition("<w:p>")[2] == "".join(
+        (*runs, "<w:r>", page, run("", " ihm."), "</w:p></w:document>")
+    )
 
 
 def test_the_text_of_a_link_field_is_a_text():

@@ -51,11 +51,12 @@ def place(source: str, target: str, links: str | list) -> str:
         ),
         ("a <b>b</b> c", "x z", "0-0 2-1", "x <b></b>z"),  # no link
         ("a <b>b</b>", "x", "0-0", "x<b></b>"),
-        ("a<br/>b <x/> c<y/>", "z y x", "0-2 1-1 2-0", "<x/> z<br/>y x<y/>"),  # empty tags
+        ("a<br/>b <x/> c<y/>", "z y x", "0-2 1-1 2-0", "<x/> z<br/><y/>y x"),  # empty tags
         ("<b><i>a</i></b><u>b</u>", "x", "0-0", "<b><i>x</i></b><u></u>"),  # of one word
         ("un<b>believ</b>able", "unglaublich", "0-0", "<b>unglaublich</b>"),
         ("<a>x <b>y</b></a>, z", "z, y x", "0-2 1-1 2-0", "z, <a><b>y</b> x</a>"),
         ("<b>Hello </b>world<x/>.", "Hallo Welt.", "0-0 1-1", "<b>Hallo </b>Welt.<x/>"),
+        ("see<x/> him<y/> now", "ihn sehen", "0-1 1-0", "ihn<y/> sehen<x/>"),  # marks
         ("<b>here</b> now.", "jetzt hier.", "0-1 1-0", "jetzt <b>hier</b>."),
         ("Go <b>now.</b>", "Jetzt gehen.", "0-1 1-0", "<b>Jetzt</b> gehen."),
         ("(<b>a</b>) b", "y (x)", "0-1 1-0", "y (<b>x</b>)"),

@@ -110,8 +110,8 @@ def place_tags(pieces: Pieces, target: str, links: Links) -> list[str | Tag]:
     that contains all links of its words. If the ranges of siblings overlap, the shorter one stays,
     and the other gets the part of its range that has most of its links. An element without a link,
     or without a word, stands before the word that is linked to the next word of its parent, or else
-    at the parent's end. Punctuation at an end of a range is enclosed if the enclosed text begins or
-    ends with punctuation, too.
+    at the parent's end; an empty tag at the end of a word stays behind it. Punctuation at an end of
+    a range is enclosed if the enclosed text begins or ends with punctuation, too.
     """
     placer = _Placer(plain_text(pieces), target, links)
     top = _parse(pieces)
@@ -134,21 +134,21 @@ class _Placer:
 
     def place(self, parent: _Element, low: int, high: int) -> None:
         """Chooses the range of words of each element in a parent's range from `low` to `high`."""
-        taken: set[int] = set()
+        used: set[int] = set()
         linked = {id(each): self._linked(each, low, high) for each in parent.children}
         hulls = {key: places[-1] - places[0] for key, places in linked.items() if places}
         for each in sorted(parent.children, key=lambda each: hulls.get(id(each), 0)):
             parts: list[list[int]] = [[]]
             for j in linked[id(each)]:
-                if not taken.isdisjoint(range(parts[-1][-1] if parts[-1] else j, j + 1)):
+                if not used.isdisjoint(range(parts[-1][-1] if parts[-1] else j, j + 1)):
                     parts.append([])
-                parts[-1].extend([j] * (j not in taken))
+                parts[-1].extend([j] * (j not in used))
             if best := max(parts, key=len):
                 each.words = best[0], best[-1] + 1
-                taken.update(range(*each.words))
+                used.update(range(*each.words))
         for number, each in enumerate(parent.children):
             if not each.words:
-                gap = self._gap(each.end, parent.end, low, high)
+                gap = self._gap(each.start, each.end, parent.end, low, high)
                 for other, sibling in enumerate(parent.children):
                     first, last = sibling.words or (gap, gap)
                     if first < gap < last:
@@ -174,15 +174,24 @@ class _Placer:
 
     def _linked(self, element: _Element, low: int, high: int) -> list[int]:
         """Returns the words of a range of the translation that are linked to an element's words."""
-        found = set()
+        targets = set()
         for i, (start, end) in enumerate(self.source_words):
             inside = self.source[max(start, element.start) : min(end, element.end)]
             if re.search(r"\w", inside) or inside == self.source[start:end]:
-                found.update(j for j in self.links[i] if low <= j < high)
-        return sorted(found)
+                targets.update(j for j in self.links[i] if low <= j < high)
+        return sorted(targets)
 
-    def _gap(self, position: int, end: int, low: int, high: int) -> int:
-        """Returns the word that is linked to the next word after a position, or else `high`."""
+    def _gap(self, start: int, position: int, end: int, low: int, high: int) -> int:
+        """Returns the word that is linked to the next word after a position, or else `high`.
+
+        A mark at the end of a word, such as that of a footnote, stays behind the word.
+        """
+        before, after = self.source[position - 1 : position], self.source[position : position + 1]
+        is_mark = start == position and before.strip() and not after.strip()
+        for i, (first, _) in reversed([*enumerate(self.source_words)] if is_mark else []):
+            inside = [j + 1 for j in self.links[i] if first < position and low <= j < high]
+            if inside:
+                return inside[-1]
         for i, (start, stop) in enumerate(self.source_words):
             rest = self.source[max(start, position) : min(stop, end)]
             inside = [j for j in self.links[i] if low <= j < high]
