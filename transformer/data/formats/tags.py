@@ -201,8 +201,13 @@ class _Placer:
 
 
 def _has_gap(element: _Element) -> bool:
-    """Returns whether an element in an element has no words of the translation."""
-    return any(len({*(each.words or ())}) < 2 or _has_gap(each) for each in element.children)
+    """Returns whether there is an element without words, or white space at a tag, in an element."""
+    return any(
+        len({*(each.words or ())}) < 2
+        or any(isinstance(part, str) and part for tag in each.tags for part in tag)
+        or _has_gap(each)
+        for each in element.children
+    )
 
 
 def _trim(word: str, marks: str, strip: Callable[[str, str], str]) -> int:
