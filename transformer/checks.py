@@ -68,6 +68,8 @@ def check(config: ConfigDict, *uses: str) -> None:
     if not config.tokenizer.model:
         strength_of(config.tokenizer, config.tokenizer.kind)
     check_augmentation(config.data, config.tokenizer, "" if task.reads == PAIRS else config.task)
+    if config.train.guided_alignment:
+        _check_guided_alignment(config.train, config.model, task.reads)
     writes = task.reads == DOCUMENTS and config.decode.search == "beam"
     if (task.is_translated or writes) and config.decode.num_best > config.decode.beam_size:
         raise UserError(
@@ -123,6 +125,20 @@ def _check_pictures(config: ConfigDict) -> None:
                 f"config.{key}={value} is for config.task={' or '.join(tasks)}, not "
                 f"{config.task}: leave it out"
             )
+
+
+def _check_guided_alignment(train: ConfigDict, model: ConfigDict, reads: str) -> None:
+    """Raises UserError unless the model computes the weights that are to be trained."""
+    is_there = reads == PAIRS and build.has_heads(model)
+    is_there &= train.guided_layer <= model.num_decoder_layers
+    is_there &= train.guided_head <= model.num_heads
+    if not is_there or model.attention_implementation != "plain":
+        raise UserError(
+            f"config.train.guided_alignment={train.guided_alignment} trains layer "
+            f"{train.guided_layer or 'last'}, head {train.guided_head or 'mean'} of a translator's "
+            "cross-attention, with model.attention_implementation=plain: the model does not have "
+            "it; set config.train.guided_alignment=0, or another layer, head or model"
+        )
 
 
 def _check_text(config: ConfigDict) -> None:

@@ -215,7 +215,8 @@ def describe_text(run: Run) -> str | None:
     texts = [str(Path(name).expanduser().absolute()) for name in names if name]
     for data in texts_of(config.data):
         if data.source == "files":
-            files = [value for key, value in data.items() if key.endswith(("_source", "_target"))]
+            ends = "_source", "_target", "_links"
+            files = [value for key, value in data.items() if key.endswith(ends)]
             texts += [str(corpus_folder(data) / Path(file).expanduser()) for file in files if file]
         elif data.source == "tfds":
             place = data.tfds_dir or "the folder of TensorFlow Datasets"

@@ -17,6 +17,7 @@ from transformer.data.characters import canonicalize, split_words
 from transformer.data.corpora import Tagger, parts_of
 from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair
+from transformer.data.parallel.texts import read_links
 from transformer.errors import UserError
 from transformer.model.build import has_cross_attention
 from transformer.runs.run import Run
@@ -33,6 +34,10 @@ from .links import Attributor, Head, HeadLinks, LinkScore, best_of, format_links
 logger = logging.getLogger(__name__)
 
 SCORES = Path("figures", "alignment", "alignment.csv")  # relative to a run's folder
+TRAINED = (
+    "trained by guided alignment: AER {:.3f}, precision {:.3f}, recall {:.3f}, with links of each "
+    "word to all with at least half of its highest weight"
+)
 EXAMPLES = 4  # number of sentence pairs with drawn links
 MAX_DRAWN_WORDS = 24  # maximum number of words per side
 FONT_SIZE = 9.0  # points
@@ -74,6 +79,9 @@ def align(run: Run, options: Options) -> list[Path]:
         if options.output is not None:
             output.writelines(f"{format_links(x, words)}\n" for x in heads.best_links())
     print_scores(heads.scores)
+    if run.config.train.guided_alignment:
+        score = word_links.score_trained(trained, run.config.train, pairs, gold)
+        print(TRAINED.format(*score))
     if options.attribution:
         with line_progress(len(pairs), hidden=False) as advance:
             by_gradient = word_links.score_heads(trained, pairs, gold, advance, Attributor)
@@ -109,7 +117,7 @@ def _gold(data_source: str, options: Options, pairs: Sequence[Pair], words: int)
         counts = [(len(split_words(pair.source)), len(split_words(pair.target))) for pair in pairs]
         sizes = [(max(0, source - words), target) for source, target in counts]
         path = Path(options.links).expanduser()
-        read = word_links.read_links(path, sizes, options.input or "the test set")
+        read = read_links(path, sizes, f"--links {path}")
         gold = [GoldLinks(*([(i + words, j) for i, j in x] for x in both)) for both in read]
         what = f"--links {options.links} has no sure link, written 0-0"
     else:

@@ -1,23 +1,17 @@
-"""Alignment links from cross-attention heads, their scores, and link files in Pharaoh format.
-
-Each line of a link file has the links of one sentence pair, separated by blanks. A link i-j joins
-source word i and target word j, counted from zero. A possible (not sure) link is ipj or i?j. Words
-are the blank-separated parts of the unnormalised text.
-"""
+"""Alignment links from cross-attention heads, and their scores."""
 
 import csv
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from ml_collections import ConfigDict
 
 from transformer.analysis import alignment
 from transformer.analysis.alignment import ALIGNMENT_ROWS, GoldLinks, most_attended, word_weights
 from transformer.data.characters import word_ends
-from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.files import whole_file
@@ -26,7 +20,6 @@ from transformer.inference.inspection import Inspector
 from transformer.runs.run import TrainedRun
 from ..process.text_io import LINES_AT_ONCE
 
-LINK = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)
 NO_LINK = -1
 MEAN = "mean"
 STEPS = 32  # of integrated gradients; more change no error rate by 0.001
@@ -116,6 +109,21 @@ def score_heads(
     return HeadLinks(dict(zip(heads, scores, strict=True)), chosen)
 
 
+def score_trained(
+    trained: TrainedRun, train: ConfigDict, pairs: Sequence[Pair], gold: Sequence[GoldLinks]
+) -> LinkScore:
+    """Returns the score of the weights that guided alignment has trained, given `config.train`.
+
+    A target word is linked to each source word with at least half of its highest weight.
+    """
+    links = []
+    for weights in attended_words(trained, pairs, lambda count: None):
+        heads = weights[list(ALIGNMENT_ROWS).index("output"), train.guided_layer - 1]
+        each = heads[train.guided_head - 1] if train.guided_head else heads.mean(axis=0)
+        links.append((each > 0) & (2 * each >= each.max(axis=-1, keepdims=True, initial=0.0)))
+    return LinkScore(*map(float, alignment.alignment_scores(links, gold)))
+
+
 class Attributor(Inspector):
     """Returns integrated gradients in place of attention weights, as those of a single head."""
 
@@ -184,40 +192,6 @@ def read_csv(path: Path) -> dict[Head, LinkScore]:
     except (ValueError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({error}): delete it, and align again") from None
     return scores
-
-
-def read_links(path: Path, sizes: Sequence[tuple[int, int]], pairs: str) -> list[GoldLinks]:
-    """Returns the gold links of each sentence pair in a Pharaoh-format file.
-
-    Args:
-      sizes: the numbers of source and target words of each pair.
-      pairs: the name of the sentence pairs, for error messages.
-    """
-    lines = list(read_lines(path))
-    if len(lines) != len(sizes):
-        raise UserError(
-            f"--links {path} has {len(lines):,} lines, and {pairs} {len(sizes):,} pairs: each pair "
-            "needs its line, a blank one if it has no link"
-        )
-    gold = []
-    for number, (line, size) in enumerate(zip(lines, sizes, strict=True), 1):
-        place, sure, possible = f"--links {path}, line {number}", [], []
-        for text in line.split():
-            link = LINK.fullmatch(text)
-            if link is None:
-                raise UserError(
-                    f"{place}: {text[:40]!r} is not a link: write source-target, two word numbers "
-                    "from zero such as 0-0, or 0p0 for a link that is only possible"
-                )
-            i, j = int(link[1]), int(link[3])
-            if i >= size[0] or j >= size[1]:
-                raise UserError(
-                    f"{place}: link {text} points past the sentence, which has {size[0]} source "
-                    f"words and {size[1]} target words between blanks: count them from zero"
-                )
-            (sure if link[2] == "-" else possible).append((i, j))
-        gold.append(GoldLinks(sure, possible))
-    return gold
 
 
 def format_links(links: Iterable[tuple[int, int]], words: int = 0) -> str:

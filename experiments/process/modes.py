@@ -79,6 +79,7 @@ class Options:
     least_chrf: int | None = _flag("confidence", "least sentence chrF of a right line; default 60")
     prefix: str | None = _flag(BEAM, "text with which the translation begins")
     links: str | None = _flag("align", "file with the gold links of --input, in Pharaoh format")
+    aligner: str | None = _flag(CLEAN, "eflomal-align: also write word links for data.train_links")
     attribution: bool = _flag("align", "also align words by integrated gradients (minutes)", False)
     prompt: str | None = _flag("generate", "prompt for a single text, in place of --input")
     sentence: str | None = _flag(f"{EXPLAIN} {BEAM}", "sentence whose attention, lens, ... to draw")

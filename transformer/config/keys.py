@@ -82,6 +82,8 @@ class DataConfig:
     validation_target: str = key("", facts="path")
     test_source: str = key("", facts="path")
     test_target: str = key("", facts="path")
+    # files: word links of the training pairs in Pharaoh format (0-0 1-2), one line for each pair
+    train_links: str = key("", facts="path")
     # If both sides are in one file: column names, object keys (translation.en is a nested key), TMX
     # languages, or 0-based column numbers of a table.
     source_field: str = key("0", facts="field")
@@ -222,6 +224,12 @@ class TrainConfig:
     # Weight of the divergence between two passes with different dropout (5 for translation in
     # Liang et al. 2021), which doubles the time and memory of a step; 0: only one pass.
     r_drop: float = key(0.0, NOT_NEGATIVE, "traced_above_zero work")
+    # Weight of the loss that trains cross-attention with word links (Chen et al. 2016, "Guided
+    # Alignment Training"), such as 0.1; 0: none. It trains one decoder layer (from 1; 0: the last)
+    # and one head (from 1; 0: the mean over heads). Files need data.train_links.
+    guided_alignment: float = key(0.0, NOT_NEGATIVE, "traced_above_zero work")
+    guided_layer: int = key(0, NOT_NEGATIVE, "work")
+    guided_head: int = key(0, NOT_NEGATIVE, "work")
     # none | balanced: all classes have the same total weight in the loss; only for classification.
     class_weights: str = key("none", choices=("none", "balanced"))
     # Image classification: alpha of mixup (Zhang et al. 2018), such as 0.2; 0: no mixup.

@@ -49,7 +49,7 @@ def stack_rows(
     return tokens
 
 
-class BatchPlan(BucketPlan[Batch]):
+class BatchPlan(BucketPlan[Any]):
     """All training batches of sentence pairs; see `BucketPlan`.
 
     The length of a pair is the length of its longer side, including the end token. A `sampler`
@@ -57,6 +57,8 @@ class BatchPlan(BucketPlan[Batch]):
     of a few precomputed samples, which epochs use in turn. Then the pair is sampled among all
     lengths in this bucket. So bucketing does not change how frequent each sample is.
     """
+
+    links: Any = None  # a WordLinks, which links the tokens of each batch
 
     # `source` and `target` are stores, such as a TokenStore; `sampler` is a PairSampler or None.
     def __init__(self, source: Any, target: Any, *numbers: Any, sampler: Any = None, **named: Any):
@@ -66,13 +68,14 @@ class BatchPlan(BucketPlan[Batch]):
         super().__init__(np.maximum(*lengths) + 1, *numbers, **named)
         self.mean_lengths = sum(lengths) / 2 + 1
 
-    def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> Batch:
+    def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> Any:
         """Returns the batch that `make_batch` would return for these pairs without sampling."""
         labels, lengths = self.target.gather(numbers, length)
         target = np.roll(labels, 1, axis=-1)
         target[..., 0] = np.where(numbers < 0, PAD_ID, BOS_ID)
         labels[np.arange(length) == lengths[..., None]] = EOS_ID
-        return Batch(self.read_sources(numbers, length), target, labels)
+        batch = Batch(self.read_sources(numbers, length), target, labels)
+        return batch if self.links is None else self.links.link(batch, numbers.ravel().tolist())
 
     def read_sources(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> Any:
         """Returns the source side of a batch."""
@@ -80,11 +83,11 @@ class BatchPlan(BucketPlan[Batch]):
         source[np.arange(length) == lengths[..., None]] = EOS_ID
         return source
 
-    def stack(self, plans: "Sequence[BatchPlan]", i: int) -> Batch:
+    def stack(self, plans: "Sequence[BatchPlan]", i: int) -> Any:
         # A sampler handles pairs one at a time, so each plan makes its own batch.
         return Plan.stack(self, plans, i) if self.sampler else super().stack(plans, i)
 
-    def part(self, i: int, part: Part) -> Batch:
+    def part(self, i: int, part: Part) -> Any:
         if self.sampler is None:
             return super().part(i, part)
         place = self._place(i)
@@ -92,6 +95,7 @@ class BatchPlan(BucketPlan[Batch]):
         lengths = range(shortest, place.bucket.length)  # the end token takes one more position
         numbers = self._sentences(place)
         pairs = self.sampler.draw(numbers, (self.seed, i), place.epoch, lengths)
-        sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+        sources, targets, links = ([pair[side] for pair in pairs] for side in range(3))
         batch: Any = make_batch(sources, targets, place.bucket.rows, place.bucket.length)
-        return Batch(*map(part.cut, batch))
+        batch = batch if self.links is None else self.links.link(batch, links)
+        return type(batch)(*map(part.cut, batch))

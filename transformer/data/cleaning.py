@@ -177,13 +177,14 @@ class CleaningReport(NamedTuple):
         return f"{line}; dropped {', '.join(dropped)}" if dropped else line
 
 
-def check_kept(report: CleaningReport) -> None:
-    """Raises UserError with all counts if cleaning dropped every pair."""
+def check_kept(report: CleaningReport) -> CleaningReport:
+    """Returns the report; raises UserError with all counts if cleaning dropped every pair."""
     if not report.kept:
         raise UserError(
             f"no training text is left: {report}; raise the limits named here, or see whether "
             "config.data.source names the right text"
         )
+    return report
 
 
 # -- checks for pairs that are not translations

@@ -39,12 +39,14 @@ class EncodedPart(NamedTuple):
       numbers: lists with one integer per text, keyed by name.
       counts: other counts, keyed by name.
       texts: the raw texts, keyed by side, if they are saved with the tokens.
+      lists: lists of integers for each text, keyed by name, such as word links.
     """
 
     sides: Mapping[str, Sequence[list[int]]]
     numbers: Mapping[str, Sequence[int]] = {}
     counts: Mapping[str, int] = {}
     texts: Mapping[str, Sequence[str]] = {}
+    lists: Mapping[str, Sequence[Sequence[int]]] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Encoded:
         return self.notes["unknown"] / max(1, self.notes["tokens"])
 
     def side(self, name: str) -> TokenStore:
-        """Returns the encoded texts of a side, or its raw texts, named `<side>_text`, if saved."""
+        """Returns the encoded texts of a side, its raw texts (`<side>_text`), or saved `lists`."""
         return TokenStore(self.arrays[name], self.arrays[f"{name}_offsets"])
 
     @property
@@ -160,6 +162,10 @@ def encode(
                 counts["unknown"] += sum(ids.count(UNK_ID) for ids in tokens)
             for name, texts in part.texts.items() if with_texts else ():
                 stores[f"{name}_text"].add([text.encode() for text in texts])
+            for name, lists in part.lists.items():
+                if name not in stores:
+                    stores[name] = StoreWriter(folder, files)
+                stores[name].add(lists)
         arrays = {name: np.array(values, np.int32) for name, values in numbers.items()}
         for name, store in stores.items():
             arrays |= store.arrays(name)

@@ -1,11 +1,12 @@
 """Corpus items, such as sentence pairs and labelled texts, and the names of splits."""
 
+import difflib
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
 from ml_collections import ConfigDict
 
-from transformer.data.characters import canonicalize
+from transformer.data.characters import canonicalize, split_words
 from transformer.errors import UserError
 
 Source = TypeVar("Source")
@@ -65,6 +66,24 @@ class LabelledPicture(NamedTuple):
 def canonical(pair: Pair) -> Pair:
     """Returns the pair with canonical texts; see `canonicalize`."""
     return Pair(canonicalize(pair.source), canonicalize(pair.target), pair.alignment)
+
+
+def move_links(pair: Pair, source: str, target: str) -> Pair:
+    """Returns the pair with changed texts, and the links of the words that are still there.
+
+    A word is also there if as many words replace a part of the text.
+    """
+    links = pair.alignment
+    if links is not None:
+        places: list[dict[int, int]] = []
+        for before, after in zip(pair[:2], (source, target), strict=True):
+            words = split_words(before), split_words(after)
+            parts = difflib.SequenceMatcher(None, *words, autojunk=False).get_opcodes()
+            same = [(i, j, end - i) for _, i, end, j, stop in parts if end - i == stop - j]
+            places.append({i + n: j + n for i, j, size in same for n in range(size)})
+        links = tuple((places[0].get(i, -1), places[1].get(j, -1)) for i, j in links)
+        links = tuple(link for link in links if -1 not in link)
+    return pair._replace(source=source, target=target, alignment=links)
 
 
 def split_sizes(settings: ConfigDict) -> dict[str, int]:

@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 
-from transformer.data.pairs import Pair
+from transformer.data.pairs import Pair, move_links
 from transformer.data.words import Token, Words
 
 PLACEHOLDER_RULE = "placeholders 1"  # in cache keys: change the number when the rule changes
@@ -49,7 +49,7 @@ def read_pair(pair: Pair, words: Words, training: bool = False) -> Pair:
     source, target = (
         _replace_placeholders(text, each, names) for text, each in zip(pair[:2], sides, strict=True)
     )
-    return pair._replace(source=source, target=target)
+    return move_links(pair, source, target)
 
 
 def write_text(text: str, strings: Mapping[str, str]) -> tuple[str, int]:

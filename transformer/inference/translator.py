@@ -238,7 +238,7 @@ class Translator(TokenPredictor):
                 texts = [sources[i] for i in rows], [targets[i] for i in rows]
                 yield rows, self.make_batch(*texts, most, length)
 
-    def inputs(self, batch: Batch, rates: DropoutRates = NO_DROPOUT) -> tuple:
+    def inputs(self, batch: Any, rates: DropoutRates = NO_DROPOUT) -> tuple:
         source, target = jax.tree.map(jnp.asarray, (batch.source, batch.target))
         return source, target, source_mask(source), target != PAD_ID, rates
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from transformer.model.matmul import product, product_nt, product_tn
 
@@ -95,6 +95,26 @@ def cross_entropy(
     weights = weights / count_passes(terms)
     loss, (nll, correct) = _chunked_loss(features, table, labels, weights, smoothing, terms)
     return TokenSums(loss, nll, correct, weights.sum())
+
+
+def guided_alignment(
+    weights: Float[Array, "B L M"],
+    links: Bool[Array, "B L M"],
+    terms: Mapping[str, Any] = CROSS_ENTROPY,
+) -> Float[Array, ""]:
+    """Returns the sum over linked rows of the mean of -log(weight) over the links of the row.
+
+    Args:
+      weights: the weights of cross-attention in the rows that predict the labels.
+      links: True where a label is linked to a source token.
+      terms: see `cross_entropy`; the sum is averaged over passes.
+
+    Source: Chen et al. 2016, "Guided Alignment Training for Topic-Aware Neural Machine
+    Translation".
+    """
+    logs = jnp.log(jnp.where(links, jnp.maximum(weights, jnp.finfo(jnp.float32).tiny), 1.0))
+    means = logs.sum(axis=-1) / jnp.maximum(links.sum(axis=-1), 1)
+    return -means.sum(dtype=jnp.float32) / count_passes(terms)
 
 
 def row_nll(

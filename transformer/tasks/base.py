@@ -22,7 +22,7 @@ from transformer.model.build import REGISTRY, check_names
 from transformer.model.classifier import BAG
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
-from transformer.model.losses import TERMS, TokenSums, cross_entropy, repeat_rows
+from transformer.model.losses import TERMS, TokenSums, cross_entropy, guided_alignment, repeat_rows
 
 PAIRS, DOCUMENTS, LABELLED, PICTURES = "pairs", "documents", "labelled texts", "pictures"
 
@@ -213,7 +213,7 @@ class Task(abc.ABC):
         """
         model, train = self.config.model, self.config.train
         rates = {f"dropout_{name}": model[f"dropout_{name}"] for name in DropoutRates._fields}
-        optional = rates | {name: train[name] for name in TERMS}
+        optional = rates | {name: train[name] for name in (*TERMS, "guided_alignment")}
         used = {name: value for name, value in optional.items() if value}
         return {"label_smoothing": train.label_smoothing, **used}
 
@@ -266,10 +266,19 @@ class TokenTask(Task):
         smoothing, terms = hparams["label_smoothing"], terms_of(hparams)
         batch = repeat_rows(batch, terms)
         inputs = self.predictor.inputs(batch, rates_of(hparams))
-        features, table = self.predictor.model.apply(
-            {"params": params}, *inputs, method="factors", rngs={"dropout": key}
-        )
-        return cross_entropy(features, table, *labels_of(batch), smoothing, terms)
+        guided, train = hparams.get("guided_alignment"), self.config.train
+        options: Any = {"method": "factors", "rngs": {"dropout": key}}
+        options["mutable"] = [] if guided is None else ["intermediates"]
+        output: Any = self.predictor.model.apply({"params": params}, *inputs, **options)
+        (features, table), sown = output
+        sums = cross_entropy(features, table, *labels_of(batch), smoothing, terms)
+        if guided is None:
+            return sums
+        layers = self.predictor.model.sown_attention(sown["intermediates"], "weights")["cross"]
+        heads = layers[train.guided_layer - 1]  # of the last layer if the number is 0
+        weights = heads[:, train.guided_head - 1] if train.guided_head else heads.mean(axis=1)
+        added = guided * guided_alignment(weights, batch.links, terms)
+        return sums._replace(loss=sums.loss + added)
 
     def held_out_sums(self, variables: Variables, batch: Any) -> TokenSums:
         return self.predictor.token_sums(variables, batch)
@@ -321,7 +330,13 @@ def text_of(config: ConfigDict) -> dict[str, Any]:
     model, start = config.model, config.train.init_from  # it affects which pairs are held out
     look = model.patch_size, model.picture_size, model.picture_channels
     data = config.data.to_dict()
-    return {"data": data, "look": look, "tokenizer": tokenizer, "init_from": start}
+    text = {"data": data, "look": look, "tokenizer": tokenizer, "init_from": start}
+    return text | {"links": needs_links(config)}
+
+
+def needs_links(config: ConfigDict) -> bool:
+    """Returns whether the training needs the word links of the training pairs."""
+    return config.train.guided_alignment > 0
 
 
 def refuse_empty(

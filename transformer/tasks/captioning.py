@@ -54,7 +54,7 @@ class CaptionCorpus:
     items: Mapping[str, Sequence[LabelledPicture]]
     pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
     too_long: int
-    sampler, reports = None, ()
+    sampler, links, reports = None, None, ()
 
     @property
     def arrays_digest(self) -> str:

@@ -1,5 +1,6 @@
 """Data of a translation task: corpora, descriptions, statistics and attention snapshots."""
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -51,6 +52,7 @@ def read_text(
     folder: Path | None,
     initial: Path | None = None,
     earlier: Hashes | None = None,
+    with_links: bool = False,
 ) -> tuple[Mapping[str, Iterable[Pair]], Corpus]:
     """Returns the pairs of each split of `config.data`, and the tokenised training corpus.
 
@@ -65,12 +67,14 @@ def read_text(
       folder: a run's folder, whose tokenizers are reused if trained on the same corpus.
       initial: folder of the run that provides the initial tokenizers, or None.
       earlier: hashes of earlier runs' training pairs, or None. They are never held out from files.
+      with_links: whether the word links of the training pairs are encoded.
     """
+    encode = functools.partial(encode_corpora, initial=initial, with_links=with_links)
     corpora = corpora_of(data)
     if not corpora:
         pairs = _open(data, earlier)
         text = read_training_pairs(pairs["train"], data, _scored(pairs), earlier)
-        return pairs, encode_corpora([text], data, tokenizer, folder, initial=initial)
+        return pairs, encode([text], data, tokenizer, folder)
     opened: dict[str, Mapping[str, Iterable[Pair]]] = {}
     for corpus in corpora:
         # Corpora with the same data, such as both directions, share one opened source.
@@ -94,7 +98,7 @@ def read_text(
         names = (part_name(split, corpus.name) for corpus in corpora)
         joined |= zip(names, parts, strict=True)
         joined[split] = Restartable(lambda parts=parts: itertools.chain(*parts))
-    return joined, encode_corpora(texts, data, tokenizer, folder, symbols, initial)
+    return joined, encode(texts, data, tokenizer, folder, symbols)
 
 
 def _open(data: ConfigDict, earlier: Hashes | None) -> Mapping[str, Iterable[Pair]]:
@@ -166,6 +170,9 @@ def describe_pairs(data: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPl
         growth = corpus.sampler.drawn.sum() / corpus.sampler.planned_draws / tokens
         drawn = f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"
         lines.append(drawn)
+    if corpus.links is not None:
+        count = corpus.notes["linked"]
+        lines.append(f"{count:,} of {corpus.report.kept:,} training pairs have word links")
     return [*kept, *lines]
 
 

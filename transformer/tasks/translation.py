@@ -29,7 +29,7 @@ from transformer.inference.translator import Translation, Translator
 from transformer.metrics.tokens import add, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
-from transformer.tasks import pair_scores, pair_text
+from transformer.tasks import base, pair_scores, pair_text
 from transformer.tasks.base import PAIRS, TokenTask, check_positions, model_fields, plan_sizes
 from transformer.tasks.pair_scores import cut_line, find_translations
 
@@ -69,7 +69,8 @@ class TranslationTask(TokenTask):
     def read_text(self, folder: Path | None) -> TranslationText:
         pair_scores.check_scores(self.config.evaluate)
         earlier = training_pairs.read_earlier(self.config.train.init_from, folder)
-        pairs, corpus = pair_text.read_text(*self.text_settings(folder), earlier=earlier)
+        settings, links = self.text_settings(folder), base.needs_links(self.config)
+        pairs, corpus = pair_text.read_text(*settings, earlier=earlier, with_links=links)
         return TranslationText(pairs, corpus, earlier)
 
     def read_kept_text(self, folder: Path) -> TranslationText:
@@ -121,6 +122,7 @@ class TranslationTask(TokenTask):
         corpus = self.text.corpus
         sizes = self.config.seed, *plan_sizes(self.config.data), self._mixture()
         plan = self.plan_type(corpus.source, corpus.target, *sizes, sampler=corpus.sampler)
+        plan.links = corpus.links
         length, limit = plan.buckets[-1].length, self.predictor.model.max_positions
         check_positions("the longest training sentence", length, limit)
         return plan

@@ -119,7 +119,7 @@ def test_a_run_reads_its_training_text_and_its_draws_with_placeholders(tmp_path)
         assert np.isin(source, ids).sum() == np.isin(target, ids).sum() == 1
     counts = []
     for number in range(len(PAIRS)):
-        source, target = corpus.sampler._draw(number, random.Random(number))
+        source, target, _ = corpus.sampler._draw(number, random.Random(number))
         counts.append(np.isin(source, ids).sum())
         assert sorted(np.array(source)[np.isin(source, ids)]) == sorted(
             np.array(target)[np.isin(target, ids)]

@@ -8,11 +8,14 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int, UInt64
+from jaxtyping import Bool, Int, UInt64
 from ml_collections import ConfigDict
 
+from transformer.data.batches import EOS_ID, PAD_ID, UNK_ID, Batch, Ids
+from transformer.data.characters import split_words
 from transformer.data.cleaning import SHORT_SENTENCE, CleaningReport, check_kept
 from transformer.data.corpora import texts_of
 from transformer.data.encode import (
@@ -30,8 +33,9 @@ from transformer.data.parallel.modifiers import MAX_PAIRS, Augmentation, augment
 from transformer.data.parallel.training_pairs import HeldOutReport, TrainingPairs, undirected
 from transformer.data.placeholders import NAMES, PLACEHOLDER_RULE, read_pair
 from transformer.data.token_store import TokenStore, cached_arrays
-from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer, with_symbols
+from transformer.data.tokenizer import Tokenizer, with_symbols
 from transformer.data.tokenizer.draws import make_random, strengths_of
+from transformer.errors import UserError
 
 ENCODE_AT_ONCE = 20_000  # pairs
 SIDES = ("source", "target")
@@ -40,6 +44,51 @@ TOKEN_LIMITS = ("too_many_tokens", "token_ratio")  # fields of `CleaningReport`
 # pair. Modification changes the length of a pair more than segmentation does.
 PLANNED_SEGMENTATIONS, PLANNED_MODIFICATIONS = 2, 4
 TRIES = 4  # attempts to sample a pair that fits its bucket, before the precomputed sample is used
+
+
+# A batch with links [B, L, M]: whether each label is linked to each source token.
+LinkedBatch = collections.namedtuple("LinkedBatch", (*Batch._fields, "links"))
+
+
+class WordLinks(NamedTuple):
+    """Links between words of sentence pairs, which become links between their tokens.
+
+    Attributes:
+      pairs: the links of each pair; see `flat_links`.
+      starts: whether each token of the source and of the target vocabulary begins a word.
+    """
+
+    pairs: TokenStore
+    starts: tuple[Bool[np.ndarray, "_"], Bool[np.ndarray, "_"]]
+
+    def link(self, batch: Batch, rows: Sequence[int | Ids]) -> LinkedBatch:
+        """Returns the batch with links, given the index of the pair in each row, or its links.
+
+        Each token of a target word is linked to the first token of each source word that is linked
+        to the word. The index -1 is of a padding row.
+        """
+        words = np.zeros((*batch.labels.shape, np.shape(batch.source)[-1]), bool)
+        for place, row in zip(np.ndindex(batch.labels.shape[:-1]), rows, strict=False):
+            flat = row if not isinstance(row, int) else self.pairs[row] if row >= 0 else ()
+            i, j = np.array(flat, int).reshape(-1, 2).T
+            words[(*place, j, i)] = True
+        firsts, starts = self.starts[0][batch.source], self.starts[1][batch.labels]
+        by_label = np.take_along_axis(words, starts.cumsum(-1)[..., None] - 1, axis=-2)
+        links = np.take_along_axis(by_label, firsts.cumsum(-1)[..., None, :] - 1, axis=-1)
+        links &= firsts[..., None, :] & ~np.isin(batch.labels, (PAD_ID, EOS_ID))[..., None]
+        return LinkedBatch(*batch, links)
+
+
+def flat_links(pair: Pair, ids: Sequence[Ids], tokenizers: Sequence[Tokenizer]) -> list[int]:
+    """Returns a pair's links (i, j) as i, j, i, j and so on.
+
+    There are none if the tokens of a side begin more or fewer words than its text has, as with
+    adjacent unknown words or a script that the tokenizer normalises.
+    """
+    for text, numbers, tokenizer in zip(pair[:2], ids, tokenizers, strict=True):
+        if tokenizer.word_starts[np.array(numbers, int)].sum() != len(split_words(text)):
+            return []
+    return [*itertools.chain(*(pair.alignment or ()))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +104,7 @@ class PairSampler:
       max_tokens: maximum length of a sampled side, including the end token. If a sample is longer,
         or has unknown tokens from a modifier, the original tokens are used.
       cache: folder for the lengths of the precomputed samples.
+      links: the word links of the pairs, or None.
     """
 
     texts: tuple[TokenStore, TokenStore]
@@ -64,11 +114,12 @@ class PairSampler:
     augmentation: Augmentation
     max_tokens: int
     cache: Path
+    links: WordLinks | None
 
     def draw(
         self, numbers: Sequence[int], key: tuple[int, int], epoch: int, lengths: range
     ) -> list[Sequence[Ids]]:
-        """Samples the token ids of each pair so that the longer side's length is in `lengths`.
+        """Samples [source, target, links] of each pair; the longer side's length is in `lengths`.
 
         `key` seeds the samples. If `TRIES` attempts fail, the epoch's precomputed sample is used.
         """
@@ -77,7 +128,7 @@ class PairSampler:
         def draw(number: int) -> Sequence[Ids]:
             for _ in range(TRIES):
                 ids = self._draw(number, random)
-                if max(map(len, ids)) in lengths:
+                if max(map(len, ids[:2])) in lengths:
                     return ids
             return self._draw(number, make_random("pair", number, planned))
 
@@ -97,32 +148,31 @@ class PairSampler:
         drawn = np.zeros((2, self.planned_draws, len(self.tokens[0])), np.int32)
         for number, i in itertools.product(range(drawn.shape[2]), range(drawn.shape[1])):
             ids = self._draw(number, make_random("pair", number, i))
-            drawn[:, i, number] = [*map(len, ids)]
+            drawn[:, i, number] = [*map(len, ids[:2])]
         return drawn
 
-    def _text(self, side: int, number: int) -> str:
-        return self.texts[side][number].tobytes().decode()
+    def _pair(self, number: int) -> Pair:
+        source, target = (texts[number].tobytes().decode() for texts in self.texts)
+        links = self.links and map(tuple, self.links.pairs[number].reshape(-1, 2).tolist())
+        return Pair(source, target, links and tuple(links))
 
     def _draw(self, number: int, random: Random) -> Sequence[Ids]:
-        """Samples the token ids of both sides of a pair."""
+        """Samples the token ids of both sides of a pair, and its links."""
         numbers = range(number, min(number + MAX_PAIRS, len(self.tokens[0])))
-        pair = self.augmentation.draw(
-            lambda: [Pair(self._text(0, i), self._text(1, i)) for i in numbers], random
-        )
-        sides, ids = None, []
-        if pair:
-            sides = read_pair(pair, self.tokenizers[0].words, training=True)[:2]
-        for side, tokenizer in enumerate(self.tokenizers):
-            if strength := self.strengths[side]:
-                text = tokenizer.normalize(sides[side] if sides else self._text(side, number))
-                ids.append(tokenizer.sample(text, strength, random.random))
+        changed = self.augmentation.draw(lambda: [*map(self._pair, numbers)], random)
+        pair = changed and read_pair(changed, self.tokenizers[0].words, training=True)
+        pair, ids = pair or self._pair(number), []
+        for text, tokens, tokenizer, strength in zip(
+            pair[:2], self.tokens, self.tokenizers, self.strengths, strict=True
+        ):
+            if strength:
+                ids.append(tokenizer.sample(tokenizer.normalize(text), strength, random.random))
             else:
-                plain = self.tokens[side][number]
-                ids.append(tokenizer.encode([sides[side]])[0] if sides else plain)
-        unknown = pair and any(UNK_ID in side for side in ids)
-        if max(map(len, ids)) < self.max_tokens and not unknown:
-            return ids
-        return [tokens[number] for tokens in self.tokens]
+                ids.append(tokenizer.encode([text])[0] if changed else tokens[number])
+        unknown = changed and any(UNK_ID in side for side in ids)
+        if max(map(len, ids)) >= self.max_tokens or unknown:
+            pair, ids = self._pair(number), [tokens[number] for tokens in self.tokens]
+        return [*ids, flat_links(pair, ids, self.tokenizers) if self.links else ()]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,6 +184,7 @@ class Corpus(Encoded):
       held_out: a report for each held-out split.
       hashes: hashes (see `undirected`) of all pairs, even if token limits drop them.
       sampler: samples modifications and segmentations, or None if the pairs are fixed.
+      links: the word links of the pairs, or None if they are not needed.
     """
 
     source_tokenizer: Tokenizer
@@ -142,6 +193,7 @@ class Corpus(Encoded):
     held_out: Mapping[str, HeldOutReport]
     hashes: UInt64[np.ndarray, "pairs"]
     sampler: PairSampler | None = None
+    links: WordLinks | None = None
 
     @property
     def source(self) -> TokenStore:
@@ -172,6 +224,7 @@ def encode_corpora(
     folder: Path | None = None,
     symbols: Sequence[str] = (),
     initial: Path | None = None,
+    with_links: bool = False,
 ) -> Corpus:
     """Encodes and concatenates the training pairs of one or more corpora.
 
@@ -179,6 +232,7 @@ def encode_corpora(
       folder: a run's folder with tokenizers, which are used if they were trained on this data.
       symbols: source strings that are always one token.
       initial: folder of an earlier run whose tokenizers are kept or extended, or None.
+      with_links: whether to encode the word links of the pairs, too.
     """
     joined = map("".join, zip(*(corpus.fingerprints for corpus in corpora), strict=True))
     fingerprints = [hashlib.sha256(each.encode()).hexdigest() for each in joined]
@@ -192,44 +246,60 @@ def encode_corpora(
     rule = f"pairs {PLACEHOLDER_RULE}" if settings.placeholders else "pairs"
     strengths = strengths_of(settings, [tokenizer.kind for tokenizer in tokenizers])
     sampled = bool(any(strengths) or augmentation.fractions)
+    digests = [_digest_links(corpora)] if with_links else []
     encoded = encode_training_text(
-        _parallel_parts(corpora, limits, tokenizers),
+        _parallel_parts(corpora, limits, tokenizers, with_links),
         dict(zip(SIDES, tokenizers, strict=True)),
-        (rule, *fingerprints, *(corpus.report.kept for corpus in corpora), *limits),
+        (rule, *fingerprints, *(corpus.report.kept for corpus in corpora), *limits, *digests),
         data,
         settings,
         initial,
         with_texts=sampled,
     )
-    sampler = None
+    links, sampler = _word_links(encoded, tokenizers) if with_links else None, None
     if sampled:
-        longest = max(max_tokens for max_tokens, _ in limits)
         digests = [encoded.arrays_digest, *(tokenizer.digest for tokenizer in tokenizers)]
-        key = repr((*digests, *strengths, *augmentation.key, longest))
+        key = repr((*digests, *strengths, *augmentation.key, max(limits)[0]))
         sampler = PairSampler(
             (encoded.side("source_text"), encoded.side("target_text")),
             (encoded.side("source"), encoded.side("target")),
             (tokenizers[0], tokenizers[1]),
             strengths,
             augmentation,
-            longest,
+            max(limits)[0],
             cache_folder(data) / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.drawn",
+            links,
         )
-    reports = tuple(
+    reports = (
         corpus.report.without(**{name: encoded.notes[f"{number} {name}"] for name in TOKEN_LIMITS})
         for number, corpus in enumerate(corpora)
     )
-    for report in reports:
-        check_kept(report)
     return Corpus(
         **vars(encoded),
         source_tokenizer=tokenizers[0],
         target_tokenizer=tokenizers[1],
-        reports=reports,
+        reports=tuple(map(check_kept, reports)),
         held_out=dict(itertools.chain(*(corpus.held_out.items() for corpus in corpora))),
         hashes=undirected(np.concatenate([corpus.hashes for corpus in corpora])),
         sampler=sampler,
+        links=links,
     )
+
+
+def _digest_links(corpora: Sequence[TrainingPairs]) -> str:
+    digest = hashlib.sha256()
+    for pair in itertools.chain(*(corpus.cleaned for corpus in corpora)):
+        digest.update(repr(pair.alignment).encode())
+    return digest.hexdigest()
+
+
+def _word_links(encoded: Encoded, tokenizers: Sequence[Tokenizer]) -> WordLinks:
+    if not encoded.notes["linked"]:
+        raise UserError(
+            "no training pair has word links, which config.train.guided_alignment needs: name "
+            "a file of them in config.data.train_links"
+        )
+    return WordLinks(encoded.side("links"), (tokenizers[0].word_starts, tokenizers[1].word_starts))
 
 
 def _pair_tokenizers(
@@ -271,6 +341,7 @@ def _parallel_parts(
     corpora: Sequence[TrainingPairs],
     limits: Sequence[tuple[int, float]],
     tokenizers: Sequence[Tokenizer],
+    with_links: bool,
 ) -> Iterator[EncodedPart]:
     """Yields encoded pairs within the token limits of their corpus, and counts of dropped pairs."""
     read = functools.partial(read_pair, words=tokenizers[0].words, training=True)
@@ -283,12 +354,18 @@ def _parallel_parts(
             counts += SHORT_SENTENCE
             balanced = counts.max(axis=0) <= (max_ratio or np.inf) * counts.min(axis=0)
             marks = (short & balanced).tolist()
-            ids = ([*itertools.compress(own, marks)] for own in ids)
+            ids = [[*itertools.compress(own, marks)] for own in ids]
             lines = ([*itertools.compress(own, marks)] for own in texts)
             dropped = int((~short).sum()), int((short & ~balanced).sum())
             names = (f"{number} {name}" for name in TOKEN_LIMITS)
-            yield EncodedPart(
+            part = EncodedPart(
                 dict(zip(SIDES, ids, strict=True)),
                 counts=dict(zip(names, dropped, strict=True)),
                 texts=dict(zip(SIDES, lines, strict=True)),
             )
+            if with_links:
+                each = zip(itertools.compress(chunk, marks), zip(*ids, strict=True), strict=True)
+                links = [flat_links(pair, two, tokenizers) for pair, two in each]
+                totals = {**part.counts, "linked": sum(map(bool, links))}
+                part = part._replace(lists={"links": links}, counts=totals)
+            yield part

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import regex
 from ml_collections import ConfigDict
 
-from transformer.data.characters import canonicalize, has_capital, join_texts
+from transformer.data.characters import canonicalize, has_capital, join_texts, split_words
 from transformer.data.corpora import languages_of
-from transformer.data.pairs import Pair
+from transformer.data.pairs import Pair, move_links
 from transformer.data.placeholders import NAMES
 from transformer.data.tokenizer.draws import KEYS
 from transformer.data.words import Words, set_case
@@ -82,9 +82,17 @@ def punctuation(pairs: Sequence[Pair], *_: object) -> Pair | None:
 def joined(pairs: Sequence[Pair], random: Random, *_: object) -> Pair | None:
     """Joins the pair with the next one or two pairs; returns None if there is no next pair."""
     parts = pairs[: random.choice((2, 2, 3))]
-    source = functools.reduce(join_texts, [pair.source for pair in parts])
-    target = functools.reduce(join_texts, [pair.target for pair in parts])
-    return Pair(source, target) if len(parts) > 1 else None
+    return functools.reduce(_join, parts) if len(parts) > 1 else None
+
+
+def _join(left: Pair, right: Pair) -> Pair:
+    source, target = map(join_texts, left[:2], right[:2])
+    if left.alignment is None or right.alignment is None:
+        return Pair(source, target)
+    i, j = len(split_words(source)), len(split_words(target))
+    # Without a space between them, a word of both has the links of both.
+    i, j = i - len(split_words(right.source)), j - len(split_words(right.target))
+    return Pair(source, target, (*left.alignment, *((i + a, j + b) for a, b in right.alignment)))
 
 
 def copied(pairs: Sequence[Pair], random: Random, words: Words, make: Make | None = None) -> Pair:
@@ -117,7 +125,7 @@ def copied(pairs: Sequence[Pair], random: Random, words: Words, make: Make | Non
 
 
 def _modify_both(pair: Pair, change: Callable[[str], str]) -> Pair:
-    return Pair(change(pair.source), change(pair.target))
+    return move_links(pair, change(pair.source), change(pair.target))
 
 
 MODIFIERS: Mapping[str, Modifier] = {
@@ -203,11 +211,12 @@ def modify(modifier: Modifier, pairs: Sequence[Pair], random: Random, words: Wor
     texts = [_after_tags(pair.source, words) for pair in pairs]
     tags = [pair.source.removesuffix(text) for pair, text in zip(pairs, texts, strict=True)]
     both = zip(pairs, texts, tags, strict=True)
-    same = [pair._replace(source=text) for pair, text, tag in both if tag == tags[0]]
+    same = [move_links(pair, text, pair.target) for pair, text, tag in both if tag == tags[0]]
     changed = modifier(same, random, words)
     if changed is None or changed.source == same[0].source:  # another target would be ambiguous
         return pairs[0]
-    return _modify_both(changed._replace(source=tags[0] + changed.source), canonicalize)
+    changed = move_links(changed, tags[0] + changed.source, changed.target)
+    return _modify_both(changed, canonicalize)
 
 
 def _after_tags(text: str, words: Words) -> str:

@@ -20,13 +20,14 @@ from ml_collections import ConfigDict
 from transformer.config.keys import having
 from transformer.data import held_out, tfds
 from transformer.data.cleaning import CleaningReport, rules_of
-from transformer.data.encode import batched, cache_folder
+from transformer.data.encode import Restartable, batched, cache_folder
 from transformer.data.files.arrow import data_files
+from transformer.data.files.locate import locate
 from transformer.data.files.table import TableFile, describe_rows
 from transformer.data.pairs import SPLITS, Pair, choose_source, split_sizes
 from transformer.data.parallel import training_pairs
 from transformer.data.parallel.modifiers import joined
-from transformer.data.parallel.texts import DocumentPairs, TwoFiles, parallel_text
+from transformer.data.parallel.texts import DocumentPairs, TwoFiles, parallel_text, with_links
 from transformer.data.parallel.training_pairs import Hashes, HeldOutReport, TrainingPairs
 from transformer.data.synthetic import grammar
 from transformer.data.token_store import cached_arrays
@@ -51,7 +52,7 @@ def open_source(settings: ConfigDict, earlier: Hashes | None = None) -> Splits:
     if not size or "length_generalization" in splits:
         return splits
     pairs = batched(itertools.islice(splits["test"], 2 * size), 2)
-    if not (longer := [pair for both in pairs if (pair := joined(both, Random(0)))]):
+    if not (longer := [Pair(*pair[:2]) for both in pairs if (pair := joined(both, Random(0)))]):
         raise UserError(
             f"config.data.length_generalization_size={size} joins two pairs of the test set, which "
             "has fewer: set config.data.test_size to 2 or more, name a file with more pairs in "
@@ -91,7 +92,11 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
     for line in notes["lines"]:
         logger.warning(line)
     held = {split: [Pair(*sides) for sides in pairs] for split, pairs in notes["held"].items()}
-    pairs, marks = held_out.without(texts["train"], arrays["gone"]), arrays["kept"].tobytes()
+    pairs, marks = texts["train"], arrays["kept"].tobytes()
+    if settings.train_links:
+        path = locate(settings, "train_links")
+        pairs = Restartable(lambda: with_links(texts["train"], path))
+    pairs = held_out.without(pairs, arrays["gone"])
     train = TrainingPairs(
         training_pairs.cleaned(pairs, marks),
         CleaningReport(*notes["report"]),

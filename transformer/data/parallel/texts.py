@@ -1,13 +1,15 @@
-"""Sentence pairs from a file with rows, from two text files, or from documents."""
+"""Sentence pairs from a file with rows, two text files, or documents, and files of word links."""
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
+from transformer.data.characters import canonicalize, split_words
 from transformer.data.files.locate import locate
 from transformer.data.files.rows import text_value
 from transformer.data.files.table import FORMATS, ROWS_ALONE, TableFile, format_of
@@ -20,6 +22,8 @@ from transformer.errors import UserError
 
 KEYED = (".srt", ".vtt", ".json", ".properties")  # documents in one language
 BILINGUAL = (".po", ".xliff", ".xlf")
+LINK = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)
+Links = list[tuple[int, int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,3 +126,52 @@ def pair_table(path: Path, settings: ConfigDict) -> DocumentPairs | TableFile[Pa
 
 def _pair_of_row(source: Any, target: Any) -> Pair:
     return Pair(text_value(source, "source"), text_value(target, "target"))
+
+
+# -- word links
+
+
+def read_links(
+    path: Path, sizes: Iterable[Sequence[int]], name: str
+) -> Iterator[tuple[Links, Links]]:
+    """Yields the sure and the possible links of each sentence pair in a Pharaoh-format file.
+
+    Each line has the links of a pair, separated by blanks. A link i-j joins source word i and
+    target word j, counted from zero. A possible (not sure) link is ipj or i?j. Words are the
+    blank-separated parts of the text.
+
+    Args:
+      sizes: the numbers of source and target words of each pair.
+      name: the name of the file in messages.
+    """
+    for number, (line, size) in enumerate(itertools.zip_longest(read_lines(path), sizes), 1):
+        if line is None or size is None:
+            raise UserError(
+                f"{name} has {'fewer' if line is None else 'more'} lines than the text has pairs, "
+                f"{number - 1:,} of which have one: each pair needs its line, a blank one if it "
+                "has no link"
+            )
+        place, sure, possible = f"{name}, line {number}", [], []
+        for text in line.split():
+            link = LINK.fullmatch(text)
+            if link is None:
+                raise UserError(
+                    f"{place}: {text[:40]!r} is not a link: write source-target, two word numbers "
+                    "from zero such as 0-0, or 0p0 for a link that is only possible"
+                )
+            i, j = int(link[1]), int(link[3])
+            if i >= size[0] or j >= size[1]:
+                raise UserError(
+                    f"{place}: link {text} points past the sentence, which has {size[0]} source "
+                    f"words and {size[1]} target words between blanks: count them from zero"
+                )
+            (sure if link[2] == "-" else possible).append((i, j))
+        yield sure, possible
+
+
+def with_links(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
+    """Yields the pairs with the sure links of a file."""
+    pairs, copies = itertools.tee(pairs)
+    sizes = ([len(split_words(canonicalize(text))) for text in pair[:2]] for pair in copies)
+    for pair, links in zip(pairs, read_links(path, sizes, f"data.train_links={path}"), strict=True):
+        yield pair._replace(alignment=tuple(links[0]))

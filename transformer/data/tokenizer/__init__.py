@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import sentencepiece
 from google.protobuf.message import DecodeError
+from jaxtyping import Bool
 from ml_collections import ConfigDict
 
 # protobuf creates these classes when they are imported.
@@ -22,7 +23,7 @@ from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
 from transformer.data.batches import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids
 from transformer.data.characters import PUNCTUATION, canonicalize
-from transformer.data.tokenizer.draws import Draws
+from transformer.data.tokenizer.draws import WORD_START, Draws
 from transformer.data.words import Words
 from transformer.errors import RunError, UserError
 from transformer.files import MAX_FILE, open_input, parse_json, read_file, write_bytes, write_json
@@ -137,6 +138,14 @@ class Tokenizer:
     def pieces(self, ids: Ids) -> list[str]:
         """Returns the tokens as readable strings, with '▁' before a word, and bytes as <0xF0>."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
+
+    @functools.cached_property
+    def word_starts(self) -> Bool[np.ndarray, "V"]:
+        """Whether each token begins a word."""
+        pieces = self.pieces(range(self.vocab_size))
+        starts = np.array([piece.startswith(WORD_START) for piece in pieces])
+        starts[UNK_ID] = self.kind == "word"
+        return starts
 
     def has_pieces_of(self, other: "Tokenizer") -> bool:
         """Returns whether both tokenizers have the same vocabulary; segmentation may differ."""
