@@ -336,7 +336,7 @@ def text_of(config: ConfigDict) -> dict[str, Any]:
 
 def needs_links(config: ConfigDict) -> bool:
     """Returns whether the training needs the word links of the training pairs."""
-    return config.train.guided_alignment > 0
+    return config.train.guided_alignment > 0 or config.data.augment_glossary > 0
 
 
 def refuse_empty(

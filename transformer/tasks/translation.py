@@ -122,7 +122,7 @@ class TranslationTask(TokenTask):
         corpus = self.text.corpus
         sizes = self.config.seed, *plan_sizes(self.config.data), self._mixture()
         plan = self.plan_type(corpus.source, corpus.target, *sizes, sampler=corpus.sampler)
-        plan.links = corpus.links
+        plan.links = corpus.links if self.config.train.guided_alignment else None
         length, limit = plan.buckets[-1].length, self.predictor.model.max_positions
         check_positions("the longest training sentence", length, limit)
         return plan
