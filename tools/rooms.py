@@ -12,39 +12,39 @@ class Room(NamedTuple):
 
 
 ROOMS = {
-    "model": Room("transformer/model", 4_600, 4_299),
-    "data": Room("transformer/data", 6_600, 8_871),
+    "model": Room("transformer/model", 4_600, 4_320),
+    "data": Room("transformer/data", 6_600, 9_051),
     "training": Room(
         "transformer/optim transformer/training transformer/mesh.py transformer/signals.py",
         2_700,
         2_542,
     ),
-    "tasks": Room("transformer/tasks", 1_900, 2_268),
-    "inference": Room("transformer/inference transformer/decoding", 2_700, 3_727),
-    "operations": Room("transformer/operations.py", 700, 339),
+    "tasks": Room("transformer/tasks", 1_900, 2_292),
+    "inference": Room("transformer/inference transformer/decoding", 2_700, 3_825),
+    "operations": Room("transformer/operations.py", 700, 347),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_181,
+        2_189,
     ),
     "bridges": Room("transformer/bridges", 1_500, 1_472),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_287),
-    "config": Room("transformer", 600, 777),
-    "command": Room("experiments experiments/command experiments/process", 1_600, 1_819),
+    "config": Room("transformer", 600, 816),
+    "command": Room("experiments experiments/command experiments/process", 1_600, 1_821),
     "results": Room(
         "experiments/sweep experiments/results experiments/evaluate",
         4_300,
-        4_153,
+        4_156,
     ),
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/display",
         3_400,
-        3_296,
+        3_276,
     ),
     "services": Room(
         "experiments/modes experiments/serve experiments/benchmark",
         4_200,
-        3_994,
+        4_058,
     ),
     "studies": Room("studies", 900, 139),
 }

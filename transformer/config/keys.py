@@ -82,8 +82,7 @@ class DataConfig:
     validation_target: str = key("", facts="path")
     test_source: str = key("", facts="path")
     test_target: str = key("", facts="path")
-    # files: word links of the training pairs in Pharaoh format (0-0 1-2), one line for each pair
-    train_links: str = key("", facts="path")
+    train_links: str = key("", facts="path")  # files: word links of the pairs, in Pharaoh format
     # If both sides are in one file: column names, object keys (translation.en is a nested key), TMX
     # languages, or 0-based column numbers of a table.
     source_field: str = key("0", facts="field")
@@ -224,9 +223,8 @@ class TrainConfig:
     # Weight of the divergence between two passes with different dropout (5 for translation in
     # Liang et al. 2021), which doubles the time and memory of a step; 0: only one pass.
     r_drop: float = key(0.0, NOT_NEGATIVE, "traced_above_zero work")
-    # Weight of the loss that trains cross-attention with word links (Chen et al. 2016, "Guided
-    # Alignment Training"), such as 0.1; 0: none. It trains one decoder layer (from 1; 0: the last)
-    # and one head (from 1; 0: the mean over heads). Files need data.train_links.
+    # weight of the loss that trains cross-attention with word links (Chen et al. 2016), as 0.2; the
+    # trained decoder layer (0: the last) and head (0: their mean), from 1
     guided_alignment: float = key(0.0, NOT_NEGATIVE, "traced_above_zero work")
     guided_layer: int = key(0, NOT_NEGATIVE, "work")
     guided_head: int = key(0, NOT_NEGATIVE, "work")
@@ -296,12 +294,10 @@ class DecodeConfig:
     # Language of the sentence splitting rules, such as de; '': from data.languages, else from the
     # suffix of the training file, else language-independent rules.
     source_language: str = key("")
-    # beam | sample: num_best samples | mbr: the samples with the least Bayes risk, by chrF (Eikema
-    # and Aziz 2020), only for translators | auto: beam for translators, sample for language models
+    # beam | sample | mbr (Eikema and Aziz 2020) | auto: beam for translators, else sample
     search: str = key("auto", facts="search rare", choices=("auto", "beam", "sample", "mbr"))
     mbr_samples: int = key(64, (2, 10_000), "search rare")  # samples for mbr
-    # Groups of a translator's beam; a token costs `diversity` for each hypothesis of the groups
-    # before that goes on with it (Vijayakumar et al. 2018); 1: one beam.
+    # groups of a translator's beam, whose tokens differ (Vijayakumar et al. 2018)
     beam_groups: int = key(1, (1, 10_000), "search rare")
     diversity: float = key(0.5, (0, 1000), "search rare")
     seed: int = key(0, NOT_NEGATIVE, "search rare")  # random seed of sampling

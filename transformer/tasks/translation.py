@@ -57,7 +57,7 @@ class TranslationTask(TokenTask):
     sources = sources.REGISTRY
     metrics = "translations"
     operations = ("translate", "score", "evaluate", "next_tokens", "alternatives", "beam")
-    operations += ("confidence", "align", "lens", "attribution")
+    operations += ("confidence", "lens", "attribution")
     reads, is_translated = PAIRS, True
 
     text: TranslationText
@@ -69,7 +69,7 @@ class TranslationTask(TokenTask):
     def read_text(self, folder: Path | None) -> TranslationText:
         pair_scores.check_scores(self.config.evaluate)
         earlier = training_pairs.read_earlier(self.config.train.init_from, folder)
-        settings, links = self.text_settings(folder), base.needs_links(self.config)
+        settings, links = self.text_settings(folder), base.needs_links(self.config.train)
         pairs, corpus = pair_text.read_text(*settings, earlier=earlier, with_links=links)
         return TranslationText(pairs, corpus, earlier)
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from experiments.heads.links import format_links
 from source_settings import refused
 from transformer.data.parallel.texts import read_links
 
@@ -21,18 +20,7 @@ def read(tmp_path):
 
 def test_sure_and_possible_links_are_told_apart(read):
     found = read("0-0  4-2 3p1 1?2\n\n1-6 0-0\n")
-    assert found == [
-        ([(0, 0), (4, 2)], [(3, 1), (1, 2)]),
-        ([], []),
-        ([(1, 6), (0, 0)], []),
-    ]
-
-
-def test_links_that_are_written_are_read_back(read):
-    links = [[(4, 2), (0, 1), (0, 0)], [], [(1, 6)]]
-    lines = list(map(format_links, links))
-    assert lines[0] == "0-0 0-1 4-2"
-    assert [sure for sure, _ in read("\n".join(lines) + "\n")] == list(map(sorted, links))
+    assert found == [([(0, 0), (4, 2)], [(3, 1), (1, 2)]), ([], []), ([(1, 6), (0, 0)], [])]
 
 
 @pytest.mark.parametrize(

@@ -106,20 +106,6 @@ def test_the_folder_alone_resumes_a_sweep_and_trains_nothing_twice(finished, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("largest", [1, 2])
-def test_one_program_for_all_seeds_gives_the_answer_of_each_alone(tmp_path, largest):
-    config = write_config(tmp_path)
-    flags = ("--config.sweep.parallel=vmap", f"--config.sweep.max_vmapped_runs={largest}")
-    answers = []
-    for name, more in (("alone", ()), ("together", flags)):
-        out = sweep(f"--config={config}", f"--workdir={tmp_path / name}", *more)
-        assert f"up to {largest if name == 'together' else 1} at once" in out
-        answers.append([float(row["test_loss"]) for row in rows(tmp_path / name)])
-    assert answers[1] == pytest.approx(answers[0], rel=1e-4)
-    assert abs(answers[0][0] - answers[0][1]) > 1e-3
-
-
-@pytest.mark.slow
 def test_one_trial_alone_is_found_done_by_the_sweep(tmp_path):
     config, folder = write_config(tmp_path), tmp_path / "sweep"
     flags = f"--config={config}", f"--workdir={folder}"
