@@ -20,7 +20,7 @@ ROOMS = {
         2_542,
     ),
     "tasks": Room("transformer/tasks", 1_900, 2_292),
-    "inference": Room("transformer/inference transformer/decoding", 2_700, 3_825),
+    "inference": Room("transformer/inference transformer/decoding", 2_700, 3_823),
     "operations": Room("transformer/operations.py", 700, 347),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",

@@ -221,9 +221,9 @@ class Captioner(Translator):
             patches[row, : len(picture)] = picture
         return Batch(without_questions(patches), *make_targets(targets, rows, length))
 
-    def read_best(self, hypotheses: Any, line: str, most: int) -> list[Translation]:
+    def read_best(self, hypotheses: Any, line: str, most: int, kind="beam") -> list[Translation]:
         # Repetitions in a file name must not excuse repetitions in the caption.
-        return super().read_best(hypotheses, "", most)
+        return super().read_best(hypotheses, "", most, kind)
 
     def source_names(self, ids: Any) -> list[str]:
         return [CLASS_TOKEN, *self.source_tokenizer.pieces(ids)]

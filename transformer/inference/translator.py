@@ -299,9 +299,7 @@ class Translator(TokenPredictor):
                 )
         return [ids[:limit] for ids in encoded]
 
-    def read_best(
-        self, hypotheses: Any, line: str, most: int, kind: str = "beam"
-    ) -> list[Translation]:
+    def read_best(self, hypotheses: Any, line: str, most: int, kind="beam") -> list[Translation]:
         """Returns translations of a line, with the line's case restored; see `read_hypotheses`."""
         write = functools.partial(self.lines.write, line=line, strings=self.lines.read(line)[1])
         return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write, kind)

@@ -19,8 +19,9 @@ def read(tmp_path):
 
 
 def test_sure_and_possible_links_are_told_apart(read):
-    found = read("0-0  4-2 3p1 1?2\n\n1-6 0-0\n")
-    assert found == [([(0, 0), (4, 2)], [(3, 1), (1, 2)]), ([], []), ([(1, 6), (0, 0)], [])]
+    first, blank, last = read("0-0  4-2 3p1 1?2\n\n1-6 0-0\n")
+    assert first == ([(0, 0), (4, 2)], [(3, 1), (1, 2)])
+    assert (blank, last) == (([], []), ([(1, 6), (0, 0)], []))
 
 
 @pytest.mark.parametrize(

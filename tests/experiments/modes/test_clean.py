@@ -6,6 +6,7 @@ import pytest
 
 from configs import base
 from experiments.modes.clean import clean
+from experiments.process.modes import Options
 from experiments.process.process import logging_to
 from source_settings import refused
 from tiny_run import command
@@ -49,7 +50,7 @@ def text(tmp_path):
 def test_it_writes_the_kept_pairs_and_each_dropped_one_with_its_reason_and_number(
     text, tmp_path, capsys
 ):
-    source, target, dropped = clean(Run(tmp_path / "out", text))
+    source, target, dropped = clean(Run(tmp_path / "out", text), Options())
     kept = zip(source.read_text().splitlines(), target.read_text().splitlines(), strict=True)
     assert list(kept) == KEPT
     header, *rows = (line.split("\t") for line in dropped.read_text().splitlines())
@@ -75,7 +76,7 @@ def test_each_of_several_corpora_has_a_folder_and_its_own_rules(text, tmp_path, 
     other |= {"name": "b", "max_characters": 30, "skip_broken": True}
     text.data.corpora = ({"name": "a"}, other, {**other, "name": "back", "reverse": True})
     with logging_to("stdout"):
-        files = list(clean(Run(tmp_path / "out", text)))
+        files = list(clean(Run(tmp_path / "out", text), Options()))
     assert [file.parent.name for file in files] == ["a"] * 3 + ["b"] * 3 + ["back"] * 3
     assert files[4].read_text().splitlines() == [*(target for _, target in KEPT), "b", "c"]
     assert files[5].read_text().splitlines()[1:] == []
@@ -104,7 +105,7 @@ def test_a_link_out_of_the_folder_is_refused(text, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out" / "cleaning").symlink_to(tmp_path / "elsewhere")
     with refused("cleaning is a symbolic link", tmp_path / "elsewhere"):
-        list(clean(Run(tmp_path / "out", text)))
+        list(clean(Run(tmp_path / "out", text), Options()))
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
