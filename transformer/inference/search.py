@@ -244,7 +244,7 @@ class Writer(_Decoder):
             while at < last and any(left):
                 start, at = at + 1, min(at + at_once, last)
                 search = self._sample(variables, search, prompts, at)
-                tokens = np.asarray(search.live_tokens[:, 0])  # without the first of the prompt
+                tokens = np.asarray(search.live_tokens)[:, 0]  # without the first of the prompt
                 for row, ids in enumerate(prefixes):
                     sampled = tokens[row, max(start, len(ids)) - 1 : at].tolist()
                     if NOT_FINITE in sampled:
