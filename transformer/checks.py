@@ -129,15 +129,13 @@ def _check_pictures(config: ConfigDict) -> None:
 
 def _check_guided_alignment(train: ConfigDict, model: ConfigDict, reads: str) -> None:
     """Raises UserError unless the model computes the weights that are to be trained."""
-    is_there = reads == PAIRS and build.has_heads(model)
-    is_there &= train.guided_layer <= model.num_decoder_layers
-    is_there &= train.guided_head <= model.num_heads
-    if not is_there or model.attention_implementation != "plain":
+    fits = reads == PAIRS and build.has_heads(model) and model.attention_implementation == "plain"
+    layer, head = train.guided_layer, train.guided_head
+    if not fits or layer > model.num_decoder_layers or head > model.num_heads:
         raise UserError(
-            f"config.train.guided_alignment={train.guided_alignment} trains layer "
-            f"{train.guided_layer or 'last'}, head {train.guided_head or 'mean'} of a translator's "
-            "cross-attention, with model.attention_implementation=plain: the model does not have "
-            "it; set config.train.guided_alignment=0, or another layer, head or model"
+            f"train.guided_alignment={train.guided_alignment} trains layer {layer or 'last'}, "
+            f"head {head or 'mean'} of a translator's cross-attention with model.attention_"
+            "implementation=plain, which the model does not have: set it to 0, or change the model"
         )
 
 

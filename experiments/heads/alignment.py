@@ -35,10 +35,6 @@ from .links import Attributor, Head, HeadLinks, LinkScore, best_of, format_links
 logger = logging.getLogger(__name__)
 
 SCORES = Path("figures", "alignment", "alignment.csv")  # relative to a run's folder
-TRAINED = (
-    "trained by guided alignment: AER {:.3f}, precision {:.3f}, recall {:.3f}, with links of each "
-    "word to all with at least half of its highest weight"
-)
 EXAMPLES = 4  # number of sentence pairs with drawn links
 MAX_DRAWN_WORDS = 24  # maximum number of words per side
 FONT_SIZE = 9.0  # points
@@ -82,7 +78,7 @@ def align(run: Run, options: Options) -> list[Path]:
     print_scores(heads.scores)
     if run.config.train.guided_alignment:
         score = word_links.score_trained(trained, run.config.train, pairs, gold)
-        print(TRAINED.format(*score))
+        print("guided alignment: AER {:.3f}, precision {:.3f}, recall {:.3f}".format(*score))
     if options.attribution:
         with line_progress(len(pairs), hidden=False) as advance:
             by_gradient = word_links.score_heads(trained, pairs, gold, advance, Attributor)

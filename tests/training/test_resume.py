@@ -15,6 +15,7 @@ from runs import (
     newest_state,
     toy_config,
     unigram_config,
+    without_search,
 )
 from transformer.analysis.snapshots import Snapshot
 from transformer.tasks.translation import TranslationTask
@@ -126,3 +127,21 @@ def test_snapshots_of_steps_that_are_taken_again_go_first(tmp_path):
     assert not run(Snapshots(), config, tmp_path, kill, 8)
     others = dict.fromkeys(("mine.npz", "9.npz"), b"of a life before")
     assert snapshots(tmp_path) == kept | others
+
+
+@pytest.mark.full
+def test_a_guided_run_resumes_to_the_same_bits(tmp_path):
+    config = toy_config(tmp_path / "cache", **{
+        "train.guided_alignment": 0.5,
+        "data.augment_joined": 0.5,
+        "optimizer.gradient_accumulation_steps": 2,
+        "train.epochs": 1.0,
+    })  # fmt: skip
+    task = TranslationTask(config)
+    with without_search():
+        assert run(task, config, tmp_path / "whole")
+        assert not run(task, config, tmp_path / "broken", kill, 3)
+        assert run(task, config, tmp_path / "broken")
+    folders = [tmp_path / name for name in ("whole", "broken")]
+    assert identical(*(newest_state(task, config, folder) for folder in folders))
+    assert lines(folders[0]) == lines(folders[1])

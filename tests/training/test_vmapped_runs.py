@@ -22,12 +22,14 @@ CHANGES = [
         "optimizer.weight_decay": 0.2,
         "optimizer.decay_fraction": 0.9,
         "train.r_drop": 3.0,
+        "train.guided_alignment": 0.2,
     },
     {
         "optimizer.learning_rate": 0.003,
         "optimizer.warmup_steps": 4,
         "train.label_smoothing": 0.3,
         "train.r_drop": 0.5,
+        "train.guided_alignment": 0.9,
     },
 ]
 

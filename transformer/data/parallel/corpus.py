@@ -309,10 +309,7 @@ def _digest_links(corpora: Sequence[TrainingPairs]) -> str:
 
 def _word_links(encoded: Encoded, tokenizers: Sequence[Tokenizer]) -> WordLinks:
     if not encoded.notes["linked"]:
-        raise UserError(
-            "no training pair has word links, which config.train.guided_alignment and "
-            "data.augment_glossary need: name a file of them in config.data.train_links"
-        )
+        raise UserError("no training pair has word links: name a file in config.data.train_links")
     return WordLinks(encoded.side("links"), (tokenizers[0].word_starts, tokenizers[1].word_starts))
 
 
