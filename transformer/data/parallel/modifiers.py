@@ -157,7 +157,7 @@ def glossary(pairs: Sequence[Pair], random: Random, words: Words, lexicon: Lexic
         is_free = all(end <= edit[0] or edit[1] <= i for edit in edits)
         if not is_free or any(symbol in text for symbol in words.symbols for text in texts):
             continue
-        (before, word, after), (left, term, right) = (CORE.findall(text)[0] for text in texts)
+        (before, word, after), (start, term, rest) = (CORE.findall(text)[0] for text in texts)
         if not (word and term) or max(len(word), len(term)) < LONG_WORD:
             continue
         level, target = random.random(), texts[1]
@@ -165,7 +165,7 @@ def glossary(pairs: Sequence[Pair], random: Random, words: Words, lexicon: Lexic
             term = random.choice(
                 (draw_name(random), random.choice(lexicon[random.choice([*lexicon])]))
             )
-            target = left + term + right
+            target = start + term + rest
         elif level < OTHER_WORD + OTHER_FORM or not j:  # the first word may have a capital
             forms = lexicon.get(word.lower(), ())
             term = random.choice([x for x in forms if x != term and shares_stem(x, term)] or [term])
