@@ -11,7 +11,6 @@ from transformer.metrics.classification import (
     Reliability,
     class_scores,
     reliability,
-    roc_curve,
 )
 
 LABELS = ("bad", "fair", "good")
@@ -50,8 +49,6 @@ def test_areas_and_curves_equal_those_of_scikit_learn_with_equal_scores_too(deci
     areas = [metrics.roc_auc_score(truth == c, probabilities[:, c]) for c in range(3)]
     assert [scores["classes"][label]["auc"] for label in LABELS] == pytest.approx(areas)
     assert scores["auc"] == pytest.approx(np.mean(areas))
-    false, true, _ = metrics.roc_curve(truth == 1, probabilities[:, 1], drop_intermediate=False)
-    np.testing.assert_allclose(roc_curve(truth == 1, probabilities[:, 1]), [false, true])
     points = np.array(scores["roc"]["fair"])
     assert points[:, [0, -1]].tolist() == [[0, 1], [0, 1]]
     area = np.diff(points[0]) @ (points[1][1:] + points[1][:-1]) / 2
