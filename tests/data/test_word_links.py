@@ -58,15 +58,14 @@ def words_linked(corpus, batch, row):
         sides.append(tokenizer.decode(ids).split())
         if tokenizer is tokenizers[0]:
             assert not batch.links[row][:, ~np.array(starts)].any()
-    found = {}
+    labels_of = {}
     for label, token in np.argwhere(batch.links[row]).tolist():
         source, target = (int(n[t]) for n, t in zip(numbers, (token, label), strict=True))
-        found.setdefault((source, target), set()).add(label)
-    for (_, target), labels in found.items():  # all pieces of the target word
-        assert labels == {*np.flatnonzero(numbers[1] == target)} - {len(batch.labels[row])} - {
-            *np.flatnonzero(batch.labels[row] <= 3)
-        }
-    return sorted((sides[0][i], sides[1][j]) for i, j in found)
+        labels_of.setdefault((source, target), set()).add(label)
+    for (_, target), labels in labels_of.items():  # all pieces of the target word
+        special = {*np.flatnonzero(batch.labels[row] <= 3)}
+        assert labels == {*np.flatnonzero(numbers[1] == target)} - special
+    return sorted((sides[0][i], sides[1][j]) for i, j in labels_of)
 
 
 def test_every_piece_of_a_word_is_linked_to_the_first_piece_of_its_words():
@@ -74,8 +73,7 @@ def test_every_piece_of_a_word_is_linked_to_the_first_piece_of_its_words():
     starts = np.isin(np.arange(20), [5, 7, 11, 13, 14]), np.isin(np.arange(20), [11, 13, 14])
     source, labels = np.array([[5, 6, 7, 3, 0]]), np.array([[11, 12, 13, 14, 3, 0, 0]])
     batch = Batch(source, np.roll(labels, 1, axis=1), labels)
-    pairs = TokenStore.of([[0, 0, 1, 0, 0, 2]])
-    links = WordLinks(pairs, starts).link(batch, [0]).links
+    links = WordLinks(TokenStore.of([[0, 0, 1, 0, 0, 2]]), starts).link(batch, [0]).links
     expected = np.zeros((1, 7, 5), bool)
     expected[0, [0, 1, 3], 0] = expected[0, [0, 1], 2] = True
     assert np.array_equal(links, expected)
@@ -84,8 +82,7 @@ def test_every_piece_of_a_word_is_linked_to_the_first_piece_of_its_words():
 @pytest.mark.parametrize("strength", [0.0, 0.6])
 def test_links_of_a_batch_are_those_of_its_pairs_whatever_is_drawn(tmp_path, strength):
     corpus = prepare(tmp_path, **{"tokenizer.bpe_dropout": strength})
-    plan = make_plan(corpus)
-    lengths = set()
+    plan, lengths = make_plan(corpus), set()
     for i in range(plan.epoch_length):
         batch = plan[i]
         for row, number in enumerate(plan.indices(i)[1]):
@@ -102,15 +99,12 @@ def test_links_of_a_batch_are_those_of_its_pairs_whatever_is_drawn(tmp_path, str
 
 def test_without_a_need_for_links_batches_and_the_cache_have_none(tmp_path):
     plain = prepare(tmp_path, with_links=False)
-    assert plain.links is None
+    assert (plain.links, "links" in plain.arrays) == (None, False)
     assert type(make_plan(plain)[0]) is Batch
     assert not [*tmp_path.rglob("links*")]
-    assert "links" not in plain.arrays
     linked = prepare(tmp_path)
     assert plain.arrays_digest != linked.arrays_digest
-    turned = [
-        pair._replace(alignment=tuple((j, i) for i, j in pair.alignment[:1])) for pair in PAIRS
-    ]
+    turned = [pair._replace(alignment=pair.alignment[:1]) for pair in PAIRS]
     assert prepare(tmp_path, turned).arrays_digest != linked.arrays_digest
 
 
@@ -137,21 +131,20 @@ def linked_words(pair):
 def test_each_modifier_keeps_the_links_between_the_words_that_are_still_there():
     words = Words(symbols=("<de>",))
     for name in AUGMENTED:
-        modifier = MODIFIERS[name]
-        rng = random.Random(7)
+        modifier, rng = MODIFIERS[name], random.Random(7)
         draws = [modify(modifier, [LINKED, NEXT], rng, words) for _ in range(80)]
         for pair in draws:
-            found = linked_words(pair)
+            links = linked_words(pair)
             if name == "joined":
-                assert found == linked_words(LINKED) + linked_words(NEXT)
+                assert links == linked_words(LINKED) + linked_words(NEXT)
             elif name == "punctuation":
-                assert found == [("Where", "Wo"), ("is", "ist"), ("Vera", "Vera")]
+                assert links == [("Where", "Wo"), ("is", "ist"), ("Vera", "Vera")]
             elif name == "typos":
-                assert [b for _, b in found] == [b for _, b in linked_words(LINKED)]
+                assert [b for _, b in links] == [b for _, b in linked_words(LINKED)]
             elif name == "copied":
-                told = {"Where": "Wo", "is": "ist", "?": "?"}
-                assert all(told.get(a, a) == b for a, b in found)
-                assert bool(found) == (pair.source != f"<de> {pair.target}")  # it stands alone
+                german = {"Where": "Wo", "is": "ist", "?": "?"}
+                assert all(german.get(a, a) == b for a, b in links)
+                assert bool(links) == (pair.source != f"<de> {pair.target}")  # it stands alone
         assert modify(modifier, [Pair(*LINKED[:2]), Pair(*NEXT[:2])], rng, words).alignment is None
 
 

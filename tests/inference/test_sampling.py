@@ -108,8 +108,7 @@ def write(prompts, temperature, numbers, untils=(STEPS - 1,), forbidden=()):
         tokens[row, : len(prompt)] = prompt
     lengths = jnp.array([len(prompt) for prompt in prompts])
     prompts = Prompts(jnp.asarray(tokens), lengths)
-    sampling = SamplingRule(temperature)
-    rule = Rule(1, 0, END, "none", 0.0, forbidden, sampling=sampling)
+    rule = Rule(1, 0, END, "none", 0.0, forbidden, sampling=SamplingRule(temperature))
     search = start_search(Nothing(), jnp.full(len(lengths), STEPS + 1), rule, STEPS)
     keys = jnp.stack([jax.random.fold_in(jax.random.key(0), n) for n in numbers])
     search = search._replace(keys=keys)

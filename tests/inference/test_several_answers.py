@@ -64,13 +64,12 @@ def test_diverse_beams_are_those_of_a_plain_search(groups, size):
     rule = Rule(size, BOS_ID, EOS_ID, "none", 0.0, (), groups, 0.7)
     cache = Trie(jnp.int32(0), jnp.zeros((len(rows), size), jnp.int32))
     limits = jnp.full(len(rows), STEPS)
-    done = beam_search(lambda *x: table_step(rows, *x), cache, limits, rule, STEPS)
-    done, same = jax.device_get(done), 0
+    done, same = beam_search(lambda *x: table_step(rows, *x), cache, limits, rule, STEPS), 0
     for number, table in enumerate(tables):
         expected = diverse_search(log_softmax(table), groups, size, 0.7)
         same += expected == diverse_search(log_softmax(table), groups, size, 0.0)
         for group, right in enumerate(expected):
-            hypotheses = found(done, number * groups + group)
+            hypotheses = found(jax.device_get(done), number * groups + group)
             assert [tokens for _, tokens in hypotheses] == [tokens for _, tokens in right]
             np.testing.assert_allclose(*([x[0] for x in y] for y in (hypotheses, right)), rtol=1e-4)
     assert same < len(tables) / 2  # the control: most differ without a penalty
@@ -78,13 +77,7 @@ def test_diverse_beams_are_those_of_a_plain_search(groups, size):
 
 def test_the_least_risk_by_hand(monkeypatch):
     score = sacrebleu.CHRF().sentence_score
-    texts = [
-        "Zwei Hunde spielen.",
-        "Zwei Hunde  spielten im Schnee.",
-        "Hunde Hunde Hunde",
-        "",
-        "Ab",
-    ]
+    texts = ["Zwei Hunde spielen.", "Zwei Hunde  spielten im Schnee.", "Hunde Hunde Hunde", "", "A"]
     pairs = [[score(a, [b]).score for b in texts if b is not a] for a in texts]
     np.testing.assert_allclose(mean_chrf(texts), np.mean(pairs, axis=1), rtol=1e-5)
     # "ab" and "ac" share one of two letters and no pair of letters: chrF (1/2 + 0) / 2.
@@ -92,7 +85,6 @@ def test_the_least_risk_by_hand(monkeypatch):
     np.testing.assert_allclose(mean_chrf(texts), [0, 50 / 3, 125 / 3, 125 / 3], rtol=1e-6)
     scores = np.float32([-1, -2, -3, -4])
     lists = np.arange(4)[:, None], np.ones(4, int), scores, np.zeros(4, bool)
-
     tokenizer = load().trained.predictor.target_tokenizer
     monkeypatch.setattr(tokenizer, "decode", lambda ids: texts[ids[0]])
     best = read_hypotheses(Hypotheses(*lists), tokenizer, "", 4, search="mbr")

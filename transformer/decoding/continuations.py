@@ -74,10 +74,10 @@ def best_continuations(
     # The maximum of a group may be a forbidden token.
     wanted = count + beam_size * len({token // GROUP for token in forbidden})
     scores = (maxima - shift[..., None]).reshape(batch, -1)
-    _, chosen = jax.lax.top_k(scores, min(wanted, beam_size * groups))
-    chosen = jnp.sort(chosen, axis=1)  # keeps ties in order
-    parents = jnp.repeat(chosen // groups, GROUP, axis=1)
-    tokens = ((chosen % groups)[..., None] * GROUP + jnp.arange(GROUP)).reshape(batch, -1)
+    _, best_groups = jax.lax.top_k(scores, min(wanted, beam_size * groups))
+    best_groups = jnp.sort(best_groups, axis=1)  # keeps ties in order
+    parents = jnp.repeat(best_groups // groups, GROUP, axis=1)
+    tokens = ((best_groups % groups)[..., None] * GROUP + jnp.arange(GROUP)).reshape(batch, -1)
     places = parents * vocab_size + jnp.minimum(tokens, vocab_size - 1)
     chosen_logits = jnp.take_along_axis(logits.reshape(batch, -1), places, axis=1)
     log_probs = chosen_logits - jnp.take_along_axis(shift, parents, axis=1)
@@ -125,8 +125,8 @@ def diverse_continuations(
         goes_on = (options.tokens != rule.eos_id) & (options.log_probs > IMPOSSIBLE / 2)
         goes_on &= is_live[:, None]
         goes_on &= jnp.cumsum(goes_on, axis=1) <= rule.beam_size
-        chosen = jax.nn.one_hot(options.tokens, logits.shape[2]) * goes_on[..., None]
-        counts = counts + chosen.sum(axis=1, keepdims=True)
+        increments = jax.nn.one_hot(options.tokens, logits.shape[2]) * goes_on[..., None]
+        counts = counts + increments.sum(axis=1, keepdims=True)
         of_groups.append(options)
     return jax.tree.map(lambda *x: jnp.stack(x, 1).reshape(-1, *x[0].shape[1:]), *of_groups)
 

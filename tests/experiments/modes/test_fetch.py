@@ -263,6 +263,23 @@ def test_ted_talks_become_lowercased_lines(server, get):
     assert lines["test.en"] == lines["test.de"] == [*expected, ""]
 
 
+def test_a_corpus_of_the_catalogue_is_complete():
+    data = base.get_config().data
+    for corpus in CATALOGUE.values():
+        outputs = [output for download in corpus.downloads for output in download.outputs]
+        assert len(set(outputs)) == len(outputs)
+        for key, value in corpus.settings.items():
+            assert isinstance(value, type(data[key]))
+            if key.endswith(("_source", "_target")) and value:
+                assert value in outputs or f"{value}.gz" in outputs
+        for download in corpus.downloads:
+            assert all(re.fullmatch(r"https?://\S+", url) for url in download.urls)
+            assert re.fullmatch(r"(sha256:[0-9a-f]{64}|md5:[0-9a-f]{32})?", download.checksum)
+            # Without a checksum nothing would show that a stranger had changed it on the way.
+            assert download.checksum or all(url.startswith("https://") for url in download.urls)
+        assert all((corpus.licence, corpus.citation, corpus.size))
+
+
 CONFIGS = ["multi30k.py", "tutorial_en_de.py", "char_shakespeare.py", "imdb.py", "tatoeba.py"]
 CONFIGS += ["iwslt14_de_en.py", "ted_ru_en.py:files", "tatoeba.py:fra"]
 
