@@ -1,6 +1,6 @@
 """Measures the standard workloads: `make bench`.
 
-    python -m experiments.benchmark --out=DIR [--parts=tiny,start] [--data=FOLDER] [--peers=torch]
+    python -m experiments.benchmark --out=DIR [--parts=tiny,decoding] [--data=FOLDER] [--peers=P]
 
 DIR/benchmark.json contains the results. On a CPU, the paper's models are measured only if `--parts`
 names them.
@@ -60,7 +60,6 @@ BENCH_PARTS: dict[str, tuple[str, Callable[[Path | None], Workload]]] = {
     # The tutorial's model with its batch shape: 64 sentences, all padded to 41 tokens.
     "tutorial": ("training", lambda data: page("tutorial_en_de", Shape(64, 41, 4))),
     "decoding": ("decoding", text),
-    "start": ("start", text),
     "text": ("training", lambda data: text(data, for_peers=True)),
 }
 LARGE = ("base", "big")

@@ -1,4 +1,4 @@
-"""The `benchmark` mode: measures the training, decoding and startup speed of a config."""
+"""The `benchmark` mode: measures the training and decoding speed of a config."""
 
 import contextlib
 import json
@@ -131,7 +131,3 @@ def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
                 speed = part["sentences"] / measured[system]["seconds"]["median"]
                 ratio = _spread_text(measured[system]["ratio"], ".2f")
                 yield name, f"sentences/s, {TITLES[system]}", f"{speed:,.0f}; time / ours {ratio}"
-        for start, title in (("cold", "no compiled programs"), ("warm", "compiled programs")):
-            if start in measured:
-                seconds = _spread_text(measured[start]["seconds"], ".1f")
-                yield name, f"start to the second step, {title} in the cache", f"{seconds} s"

@@ -1,18 +1,14 @@
-"""Measures training, decoding or startup on a workload.
+"""Measures training or decoding on a workload.
 
 Peers use our model dimensions, and the same batches or sentences as our system.
 """
 
-import contextlib
 import copy
 import dataclasses
 import importlib.util
 import logging
-import os
-import signal
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,34 +19,29 @@ import numpy as np
 from transformer.bridges.ctranslate2 import make_spec
 from transformer.config import assign, default_config, flatten
 from transformer.config.keys import having
-from transformer.data.encode import cache_folder
 from transformer.data.tokenizer import PAD_ID
-from transformer.errors import RunError, UserError
-from transformer.files import write_arrays, write_json
+from transformer.errors import UserError
+from transformer.files import write_arrays
 from transformer.inference.translator import Translator
 from transformer.model.layers import DropoutRates
-from transformer.runs.upgrades import numbered
 from transformer.tasks.base import Task
 from ..process import environment
 from .peers import PEERS
-from .summary import MATMUL, STEP, column, decoding_numbers, timed_numbers, training_numbers
-from .turns import MeasuredSystem, ending, rotate, start_module, start_system
+from .summary import MATMUL, STEP, column, decoding_numbers, training_numbers
+from .turns import MeasuredSystem, rotate
 from .workloads import Workload, first_sources, make_task, shapes_of
 
 logger = logging.getLogger(__name__)
 
 OURS = f"{__package__}.workloads"
-TRAINING = importlib.util.resolve_name("..command.main", __package__)
 # For a CPU and an accelerator: FLOPs and maximum number of steps per round, and matmul widths.
 # Tiny models run far below an accelerator's peak: 400 of their steps take several seconds.
 ROUND_FLOPS, MAX_STEPS = (1.2e11, 2e14), (20, 400)
 SIZES, PRODUCTS = (2048, 8192), 4
 DECODED_SENTENCES = 128
-COLD, WARM = 1, 3  # numbers of cold and warm starts
 INSTALL = "pip install -r requirements-peers.txt"
 POSITIONS, NORM_POSITIONS = ("sinusoidal", "split"), ("post", "pre")
 TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda"}  # PyTorch device for each JAX platform
-LAST_STEP = "step 2/"  # prefix of the line that is logged after the second step
 
 
 class Setting(NamedTuple):
@@ -124,48 +115,6 @@ def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
     }
 
 
-def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
-    """Measures the time to the second step in seconds, with a cold and a warm compilation cache."""
-    task = make_task(workload)  # writes the encoded corpus to the user's cache
-    starts: dict[str, tuple[list[float], list[float]]] = {"cold": ([], []), "warm": ([], [])}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        cache = folder / "cache"
-        cache.mkdir()  # has links to the user's cache, but no compiled programs
-        users = cache_folder(workload.config.data).absolute()
-        for path in users.iterdir() if users.is_dir() else ():
-            if path.name != "programs":
-                (cache / path.name).symlink_to(path)
-        with start_system(MATMUL, matmul(workload), folder / "matmul.log") as ask:
-            ask()
-            for number in range(COLD + WARM):
-                seconds, speed = starts["cold" if number < COLD else "warm"]
-                speed.append(ask()["flops_per_second"])
-                seconds.append(second_step(workload, folder / f"run_{number}", cache))
-    numbers = {name: timed_numbers(*times) for name, times in starts.items()}
-    return {"workload": describe(workload, task), "numbers": numbers, "systems": starts}
-
-
-def second_step(workload: Workload, run: Path, cache: Path) -> float:
-    """Returns the time in seconds until training in the folder `run` logs its second step."""
-    run.mkdir()
-    write_json(run / "config.json", numbered(workload.config.to_dict()))
-    flags = [f"--workdir={run}", f"--config.data.cache_dir={cache}", "--config.train.log_every=1"]
-    log, begin = run / "errors", time.monotonic()
-    with log.open("wb") as errors:
-        process = start_module([TRAINING, *flags], stderr=errors, process_group=0, text=True)
-    assert process.stdout is not None, "it is a pipe"
-    try:
-        for line in process.stdout:
-            if line.startswith(LAST_STEP):
-                return time.monotonic() - begin
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    raise RunError(f"the training ended early: {ending(log)}")
-
-
 def describe(workload: Workload, task: Task) -> str:
     """Returns a one-line description, which is the same for workloads with equal computation."""
     model, config = workload.config.model, workload.config
@@ -190,7 +139,7 @@ def describe(workload: Workload, task: Task) -> str:
 
 
 KINDS: Mapping[str, Callable[[Workload, Setting], dict[str, Any]]]
-KINDS = {"training": measure_training, "decoding": measure_decoding, "start": measure_start}
+KINDS = {"training": measure_training, "decoding": measure_decoding}
 
 
 def measure(parts: Mapping[str, tuple[str, Workload]], setting: Setting) -> dict[str, Any]:

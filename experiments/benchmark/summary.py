@@ -67,13 +67,10 @@ def decoding_numbers(records: SystemRecords) -> dict[str, dict[str, Any]]:
     for name in records:
         if name != MATMUL:
             seconds = column(records, name, "seconds")
-            numbers[name] = {**timed_numbers(seconds, speed), "ratio": spread(seconds / ours)}
+            costs = spread(seconds * speed / UNIT)
+            numbers[name] = {"seconds": spread(seconds), "cost": costs}
+            numbers[name]["ratio"] = spread(seconds / ours)
     return numbers
-
-
-def timed_numbers(seconds: Numbers, speed: Numbers) -> dict[str, Spread]:
-    """Returns `seconds` and `cost`, given the matmul speed in FLOP/s measured with each time."""
-    return {"seconds": spread(seconds), "cost": spread(np.multiply(seconds, speed) / UNIT)}
 
 
 def quantity(number: float, unit: str) -> str:

@@ -15,7 +15,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,9 +70,13 @@ def start_system(
 
     The function raises RunError if the process has ended. Output of the process goes to `log`.
     """
+    paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    # -P: modules in the current folder cannot shadow modules of this project or of libraries.
+    command = [sys.executable, "-P", "-m", WORKER, system.function, json.dumps(system.order)]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with log.open("wb") as file:
-        order = [WORKER, system.function, json.dumps(system.order)]
-        process = start_module(order, stdin=subprocess.PIPE, stderr=file, text=True)
+        process = subprocess.Popen(command, env=environment, stderr=file, **pipes)
     assert process.stdout is not None, "it is a pipe"
     answers = process.stdout
 
@@ -82,28 +86,14 @@ def start_system(
         if line := answers.readline():
             return json.loads(line)
         process.wait()
-        raise errors.RunError(f"{name} has ended: {ending(log)}")
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise errors.RunError(f"{name} has ended: {(lines or ['without a word'])[-1]}")
 
     try:
         yield ask
     finally:
         process.kill()
         process.communicate()
-
-
-def start_module(arguments: Sequence[str], **options: Any) -> subprocess.Popen:
-    """Starts `python -m` with these arguments in the current folder, with a pipe for its output."""
-    paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    # -P: modules in the current folder cannot shadow modules of this project or of libraries.
-    command = [sys.executable, "-P", "-m", *arguments]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, **options)
-
-
-def ending(log: Path) -> str:
-    """Returns the last line in the log of a process."""
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "without a word"
 
 
 # -- inside the process of a system
