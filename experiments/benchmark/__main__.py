@@ -1,6 +1,6 @@
 """Measures the standard workloads: `make bench`.
 
-    python -m experiments.benchmark --out=DIR [--parts=tiny,decoding] [--data=FOLDER] [--peers=P]
+    python -m experiments.benchmark --out=DIR [--parts=tiny,text] [--data=FOLDER] [--peers=P]
 
 DIR/benchmark.json contains the results. On a CPU, the paper's models are measured only if `--parts`
 names them.
@@ -38,29 +38,27 @@ def tiny() -> Workload:
     return workload
 
 
-def text(data: Path | None, for_peers: bool = False) -> Workload:
+def text(data: Path | None) -> Workload:
     """Returns the two-core Multi30k workload in the folder `data`, or quickstart without one.
 
-    With `for_peers`, it has the peers' positional encoding and optimizer.
+    It has the peers' positional encoding and optimizer.
     """
     workload = page("multi30k_2cores" if data else "quickstart")
     if data:
         workload.config.data.path = str(data)
-    if for_peers:
-        workload.config.model.positions = "split"
-        workload.config.optimizer.name = "adam"
+    workload.config.model.positions = "split"
+    workload.config.optimizer.name = "adam"
     return workload
 
 
-# Part -> (key of `measurements.KINDS`, function that maps the Multi30k folder to the workload).
-BENCH_PARTS: dict[str, tuple[str, Callable[[Path | None], Workload]]] = {
-    "base": ("training", lambda data: page("transformer_base", FULL_SHAPE)),
-    "big": ("training", lambda data: page("transformer_big", FULL_SHAPE)),
-    "tiny": ("training", lambda data: tiny()),
+# Functions that map the Multi30k folder to the workload of a part.
+BENCH_PARTS: dict[str, Callable[[Path | None], Workload]] = {
+    "base": lambda data: page("transformer_base", FULL_SHAPE),
+    "big": lambda data: page("transformer_big", FULL_SHAPE),
+    "tiny": lambda data: tiny(),
     # The tutorial's model with its batch shape: 64 sentences, all padded to 41 tokens.
-    "tutorial": ("training", lambda data: page("tutorial_en_de", Shape(64, 41, 4))),
-    "decoding": ("decoding", text),
-    "text": ("training", lambda data: text(data, for_peers=True)),
+    "tutorial": lambda data: page("tutorial_en_de", Shape(64, 41, 4)),
+    "text": text,
 }
 LARGE = ("base", "big")
 
@@ -84,8 +82,7 @@ def _run_parts(arguments: Sequence[str]) -> int:
     with process.logging_to("stdout"):
         setting = Setting(flags.rounds, tuple(choose_peers(flags.peers)))
         flags.out.mkdir(parents=True, exist_ok=True)
-        parts = {name: (kind, make(flags.data)) for name, (kind, make) in BENCH_PARTS.items()}
-        results = measure({name: parts[name] for name in names}, setting)
+        results = measure({name: BENCH_PARTS[name](flags.data) for name in names}, setting)
         write_json(flags.out / "benchmark.json", results)
         show_results(results, "standard workloads")
     return 0

@@ -1,4 +1,4 @@
-"""The `benchmark` mode: measures the training and decoding speed of a config."""
+"""The `benchmark` mode: measures the training speed of a config."""
 
 import contextlib
 import json
@@ -10,12 +10,11 @@ from typing import Any
 
 from transformer.errors import UserError
 from transformer.runs.run import Run
-from transformer.tasks import REGISTRY
 from ..process.modes import Options
 from ..process.text_io import open_output
 from ..results.table import Table, print_rows
 from . import summary
-from .measurements import KINDS, Setting, choose_peers, measure
+from .measurements import Setting, choose_peers, measure
 from .peers import PEERS
 from .summary import quantity
 from .workloads import Workload
@@ -42,18 +41,15 @@ def benchmark(run: Run, options: Options) -> None:
     if not hasattr(os, "killpg"):
         raise UserError("--mode=benchmark is for Linux and macOS: here, --mode=plan measures steps")
     share_device()
-    config, translates = run.config, "translate" in REGISTRY[run.config.task].operations
-    possible = [kind for kind in KINDS if kind != "decoding" or translates]
-    kinds = choose(options.parts, possible)
-    peers = choose_peers(options.peers)
+    config, peers = run.config, choose_peers(options.peers)
     trace = Path(options.trace).expanduser() if options.trace else None
     with open_output(options.output) if options.output else contextlib.nullcontext() as file:
         setting = Setting(peers=tuple(peers), trace=trace)
-        results = measure({kind: (kind, Workload(config)) for kind in kinds}, setting)
+        results = measure({"training": Workload(config)}, setting)
         if file:
             file.write(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     show_results(results, config.name)
-    if trace and "training" in kinds:
+    if trace:
         logger.info(f"wrote profiler traces to {trace}")
 
 
@@ -77,10 +73,9 @@ def choose(text: str | None, parts: Sequence[str]) -> list[str]:
 def show_results(results: Mapping[str, Any], name: str) -> None:
     """Prints the results."""
     parts, title = results["parts"], f"{name} on {summary.machine(results['environment'])}"
-    if training := list(map(list, training_rows(parts))):
-        print_rows(Table(title, TRAINING_HEAD, training, len(TRAINING_HEAD)))
-    others = list(map(list, other_rows(parts)))
-    print_rows(Table("" if training else title, OTHER_HEAD, others, len(OTHER_HEAD)))
+    training, others = (list(map(list, rows(parts))) for rows in (training_rows, other_rows))
+    print_rows(Table(title, TRAINING_HEAD, training, len(TRAINING_HEAD)))
+    print_rows(Table("", OTHER_HEAD, others, len(OTHER_HEAD)))
 
 
 # -- the tables
@@ -112,22 +107,14 @@ def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for name, part in parts.items():
         measured = part["numbers"]
         yield name, "work", part["workload"]
-        if "flops_per_step" in part:
-            speed = measured[summary.MATMUL]["flops_per_second"]
-            speed = {key: quantity(value, "FLOP/s") for key, value in speed.items()}
-            yield name, "parameters", f"{part['parameters']:,}"
-            yield name, "operations per step", quantity(part["flops_per_step"], "FLOP")
-            yield name, "large matrix products", "{median} ({low} to {high})".format(**speed)
-            yield name, "target positions with padding", f"{part['target_padding_fraction']:.1%}"
-            compiled = measured["step"]["compile_seconds"]["median"]
-            yield name, f"compiling {len(part['shapes'])} shapes", f"{compiled:.1f} s"
-            yield name, "memory of the compiled step", quantity(part["program_bytes"], "B")
-            if part["device_bytes"] is not None:
-                yield name, "memory of the device, at most", quantity(part["device_bytes"], "B")
-        if "decoding" in measured:
-            yield name, "sentences/s", f"{part['sentences_per_second']:,.0f}"
-            yield name, "the first time, with compilation", f"{part['first_seconds']:.1f} s"
-            for system in (peer for peer in measured if peer != "decoding"):
-                speed = part["sentences"] / measured[system]["seconds"]["median"]
-                ratio = _spread_text(measured[system]["ratio"], ".2f")
-                yield name, f"sentences/s, {TITLES[system]}", f"{speed:,.0f}; time / ours {ratio}"
+        speed = measured[summary.MATMUL]["flops_per_second"]
+        speed = {key: quantity(value, "FLOP/s") for key, value in speed.items()}
+        yield name, "parameters", f"{part['parameters']:,}"
+        yield name, "operations per step", quantity(part["flops_per_step"], "FLOP")
+        yield name, "large matrix products", "{median} ({low} to {high})".format(**speed)
+        yield name, "target positions with padding", f"{part['target_padding_fraction']:.1%}"
+        compiled = measured["step"]["compile_seconds"]["median"]
+        yield name, f"compiling {len(part['shapes'])} shapes", f"{compiled:.1f} s"
+        yield name, "memory of the compiled step", quantity(part["program_bytes"], "B")
+        if part["device_bytes"] is not None:
+            yield name, "memory of the device, at most", quantity(part["device_bytes"], "B")

@@ -1,22 +1,20 @@
-"""Measures training or decoding on a workload.
+"""Measures training on a workload.
 
-Peers use our model dimensions, and the same batches or sentences as our system.
+Peers use our model dimensions, and the same batches as our system.
 """
 
 import copy
 import dataclasses
 import importlib.util
 import logging
-import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from transformer.bridges.ctranslate2 import make_spec
 from transformer.config import assign, default_config, flatten
 from transformer.config.keys import having
 from transformer.data.tokenizer import PAD_ID
@@ -27,9 +25,9 @@ from transformer.model.layers import DropoutRates
 from transformer.tasks.base import Task
 from ..process import environment
 from .peers import PEERS
-from .summary import MATMUL, STEP, column, decoding_numbers, training_numbers
+from .summary import MATMUL, STEP, column, training_numbers
 from .turns import MeasuredSystem, rotate
-from .workloads import Workload, first_sources, make_task, shapes_of
+from .workloads import Workload, make_task, shapes_of
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +36,6 @@ OURS = f"{__package__}.workloads"
 # Tiny models run far below an accelerator's peak: 400 of their steps take several seconds.
 ROUND_FLOPS, MAX_STEPS = (1.2e11, 2e14), (20, 400)
 SIZES, PRODUCTS = (2048, 8192), 4
-DECODED_SENTENCES = 128
 INSTALL = "pip install -r requirements-peers.txt"
 POSITIONS, NORM_POSITIONS = ("sinusoidal", "split"), ("post", "pre")
 TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda"}  # PyTorch device for each JAX platform
@@ -92,29 +89,6 @@ def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
     }
 
 
-def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
-    """Measures translation with untrained weights, initialised from the config's seed."""
-    task = make_task(workload)
-    lines = first_sources(task, DECODED_SENTENCES)
-    order = {**workload.order(), "sentences": DECODED_SENTENCES}
-    with tempfile.TemporaryDirectory() as name:
-        systems = {
-            MATMUL: matmul(workload),
-            "decoding": MeasuredSystem(f"{OURS}.decode", order),
-            **decoding_peers(setting.peers, workload, task, lines, Path(name)),
-        }
-        records = rotate(systems, setting.rounds, Path(name))
-    numbers = decoding_numbers(records)
-    return {
-        "workload": f"{describe(workload, task)}, beam {records['decoding']['beam']}",
-        "sentences": len(lines),
-        "sentences_per_second": len(lines) / numbers["decoding"]["seconds"]["median"],
-        "first_seconds": records["decoding"]["first_seconds"],
-        "numbers": numbers,
-        "systems": records,
-    }
-
-
 def describe(workload: Workload, task: Task) -> str:
     """Returns a one-line description, which is the same for workloads with equal computation."""
     model, config = workload.config.model, workload.config
@@ -138,16 +112,12 @@ def describe(workload: Workload, task: Task) -> str:
     return f"{config.name}: {layers}, {steps}{changed}; {text}"
 
 
-KINDS: Mapping[str, Callable[[Workload, Setting], dict[str, Any]]]
-KINDS = {"training": measure_training, "decoding": measure_decoding}
-
-
-def measure(parts: Mapping[str, tuple[str, Workload]], setting: Setting) -> dict[str, Any]:
-    """Measures the parts {name: (kind, workload)}; returns the content of benchmark.json."""
+def measure(parts: Mapping[str, Workload], setting: Setting) -> dict[str, Any]:
+    """Measures the training of workloads, keyed by part; returns the content of benchmark.json."""
     results = {}
-    for name, (kind, workload) in parts.items():
+    for name, workload in parts.items():
         logger.info(f"measuring: {name}")
-        results[name] = KINDS[kind](workload, setting)
+        results[name] = measure_training(workload, setting)
     return {"environment": environment.describe(), "parts": results}
 
 
@@ -171,32 +141,29 @@ def choose_peers(text: str | None) -> list[str]:
     return names
 
 
-def comparable(names: Sequence[str], kind: str, task: Task) -> list[str]:
-    """Returns the peers of a kind, or logs why they cannot be compared and returns []."""
-    names = [name for name in names if PEERS[name].kind == kind and not PEERS[name].keys]
-    difference = _describe_difference(task, kind == "training")
+def comparable(names: Sequence[str], task: Task) -> list[str]:
+    """Returns the peers of other libraries, or logs why they cannot be compared and returns []."""
+    names = [name for name in names if not PEERS[name].keys]
+    difference = _describe_difference(task)
     if names and difference:
         logger.info(f"without {', '.join(names)}: {difference}")
     return [] if difference else names
 
 
-def _describe_difference(task: Task, trains: bool) -> str:
+def _describe_difference(task: Task) -> str:
     """Returns the reason why the peers cannot run the same computation as a task, or ''."""
     config = task.config
     if type(task.predictor) is not Translator:
         return f"config.task={config.task} cannot be compared: peers translate"
     paper, values = flatten(default_config()), flatten(config)
-    same = {key for key in paper if key.startswith("model.")} - {*having("peers")}
-    dropouts = {f"model.dropout_{name}" for name in DropoutRates._fields}
-    same = same | {*having("work")} - {*having("peers")} if trains else same - dropouts
-    needed: dict[str, tuple] = {key: (paper[key],) for key in sorted(same)}
+    same = {key for key in paper if key.startswith("model.")} | {*having("work")}
+    needed: dict[str, tuple] = {key: (paper[key],) for key in sorted(same - {*having("peers")})}
     needed |= {"model.positions": POSITIONS, "model.norm_position": NORM_POSITIONS}
-    if trains:
-        needed |= {"optimizer.name": ("adam", "adamw")}
-        needed |= {"model.dropout_embedding": (config.model.dropout_residual,)}
-        needed |= {"model.dtype": ("float32", "bfloat16")}
+    needed |= {"optimizer.name": ("adam", "adamw")}
+    needed |= {"model.dropout_embedding": (config.model.dropout_residual,)}
+    needed |= {"model.dtype": ("float32", "bfloat16")}
     values["the device"] = jax.default_backend()
-    needed["the device"] = tuple(TORCH_DEVICES) if trains else ("cpu",)
+    needed["the device"] = tuple(TORCH_DEVICES)
     for key, choices in needed.items():
         if values[key] not in choices:
             wanted = " or ".join(map(repr, choices))
@@ -216,7 +183,7 @@ def training_peers(
         order = {**workload._replace(config=changed).order(), "steps": steps}
         order["folder"] = str(folder / name)
         systems |= _start_systems([name], order)
-    if not (names := comparable(names, "training", task)):
+    if not (names := comparable(names, task)):
         return systems
     path = folder / "batches.npz"
     batches = [task.plan[i] for i in range(steps * rounds)]
@@ -231,31 +198,6 @@ def training_peers(
         **{"batches": str(path), "arrays": batches[0]._fields, "steps": steps},
     }
     return systems | _start_systems(names, order)
-
-
-def decoding_peers(
-    names: Sequence[str], workload: Workload, task: Any, lines: Sequence[str], folder: Path
-) -> dict[str, MeasuredSystem]:
-    """Returns the peers that translate `lines` with our weights, which are saved in `folder`.
-
-    All translations of a peer have the same length, which is the mean of our maximum lengths.
-    """
-    config, decode = workload.config, workload.config.decode
-    if not (names := comparable(names, "decoding", task)):
-        return {}
-    predictor, params = task.predictor, task.draw_params(jax.random.key(config.seed))
-    model = predictor.model.config
-    sizes = model.source_vocab_size, model.target_vocab_size
-    numbers = ([str(i) for i in range(size)] for size in sizes)  # our ids serve as token names
-    make_spec(model, params, *numbers).save(str(folder))
-    sentences = predictor.source_tokenizer.encode(lines)
-    limits = (int(decode.max_ratio * (len(ids) + 1) + decode.max_extra) for ids in sentences)
-    order = {
-        **{"folder": str(folder), "sentences": sentences},
-        "tokens": round(statistics.mean(min(each, predictor.max_length) for each in limits)),
-        **{"beam": decode.beam_size, "batch": decode.batch_size},
-    }
-    return _start_systems(names, order)
 
 
 def _start_systems(names: Sequence[str], order: Mapping[str, Any]) -> dict[str, MeasuredSystem]:

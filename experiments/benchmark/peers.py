@@ -1,6 +1,6 @@
-"""Other libraries whose training and decoding speed we compare with ours, without importing JAX.
+"""Other libraries whose training speed we compare with ours, without importing JAX.
 
-`train` and `translate` take an `order` from `measurements`, and `turn` (see `turns`).
+`train` takes an `order` from `measurements`, and `turn` (see `turns`).
 """
 # pyright: reportMissingImports=false
 
@@ -9,7 +9,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,6 @@ class Peer(NamedTuple):
     title: str
     packages: tuple[str, ...]
     function: str
-    kind: str = "training"  # kind of measurement, a key of `measurements.KINDS`
     by_default: bool = True  # whether the peer is measured if --peers is not set
     options: Mapping[str, Any] = MappingProxyType({})  # additional entries of `order`
     keys: Mapping[str, str] = MappingProxyType({})  # config overrides, for our own system
@@ -40,7 +39,6 @@ TORCH = Peer("torch.nn.Transformer", ("torch",), f"{__package__}.peers.train")
 HUGGING_FACE = TORCH._replace(
     title="Hugging Face", packages=("torch", "transformers"), options={"marian": True}
 )
-CTRANSLATE2 = Peer("CTranslate2", ("ctranslate2",), f"{__package__}.peers.translate", "decoding")
 # Peers that compile for minutes or use lower precision are measured only if requested.
 PEERS = {
     "torch": TORCH,
@@ -60,11 +58,6 @@ PEERS |= {
     ),
     "ours_flash": OURS.varied(", flash attention", by_default=False)._replace(
         keys={"model.attention_implementation": "flash"}
-    ),
-    "ctranslate2": CTRANSLATE2,
-    "ctranslate2_workers": CTRANSLATE2.varied(", a worker per core", workers=True),
-    "ctranslate2_int8": CTRANSLATE2.varied(
-        " int8, a worker per core", by_default=False, workers=True, compute_type="int8"
     ),
 }
 
@@ -186,26 +179,3 @@ def make_step(model: Any, logits: Callable, order: Mapping[str, Any]) -> Callabl
         return loss.detach()
 
     return step
-
-
-def translate(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Translates sentences with our weights, in batches of similar length."""
-    package = importlib.import_module("ctranslate2")
-    workers = cores() if order.get("workers") else 1
-    translator = package.Translator(
-        order["folder"],
-        compute_type=order.get("compute_type", "float32"),
-        **{"inter_threads": workers, "intra_threads": cores() // workers},
-    )
-    sentences = [[str(token) for token in ids] for ids in order["sentences"]]
-    settings = {"beam_size": order["beam"], "max_batch_size": max(1, order["batch"] // workers)}
-    lengths = {f"{name}_decoding_length": order["tokens"] for name in ("min", "max")}
-
-    def seconds() -> float:
-        start = time.monotonic()
-        translator.translate_batch(sentences, **settings, **lengths, max_input_length=0)
-        return time.monotonic() - start
-
-    turn({"first_seconds": seconds()})
-    while True:
-        turn({"seconds": seconds()})

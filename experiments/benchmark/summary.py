@@ -60,19 +60,6 @@ def training_numbers(records: SystemRecords) -> dict[str, dict[str, Any]]:
     return numbers
 
 
-def decoding_numbers(records: SystemRecords) -> dict[str, dict[str, Any]]:
-    """Returns `seconds`, `cost` and `ratio` (time relative to ours) for each translation system."""
-    speed = column(records, MATMUL, "flops_per_second")
-    ours, numbers = column(records, "decoding", "seconds"), {}
-    for name in records:
-        if name != MATMUL:
-            seconds = column(records, name, "seconds")
-            costs = spread(seconds * speed / UNIT)
-            numbers[name] = {"seconds": spread(seconds), "cost": costs}
-            numbers[name]["ratio"] = spread(seconds / ours)
-    return numbers
-
-
 def quantity(number: float, unit: str) -> str:
     """Formats a number with an SI prefix and a unit, such as 1.5 GB."""
     power = 0

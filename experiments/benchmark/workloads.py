@@ -1,4 +1,4 @@
-"""Benchmark workloads, and the systems of this library that train and decode on them.
+"""Benchmark workloads, and the systems of this library that train on them.
 
 A workload is a config with its own corpus, or with random tokens of a fixed shape. A system is a
 function that takes an `order`, which describes a workload, and `turn` (see `turns`).
@@ -147,11 +147,6 @@ def make_task(workload: Workload) -> Task:
     return RandomTask(workload.config, workload.shape)
 
 
-def first_sources(task: Any, count: int) -> list[str]:
-    """Returns the source sentences of the first `count` validation pairs."""
-    return [pair.source for pair in itertools.islice(task.text.pairs["validation"], count)]
-
-
 # -- the measured systems
 
 
@@ -267,25 +262,3 @@ def loop(order: Mapping[str, Any], turn: Turn) -> None:
     task.plan = _AskedPlan(task.plan, order["steps"], turn, data.prefetch)
     data.prefetch = 0  # since the plan itself prefetches
     trainer.run()
-
-
-def decode(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Translates the first `sentences` sentences of the validation set with untrained weights.
-
-    Few of these translations end before the maximum length, so the time is near the worst case.
-    """
-    workload = read_workload(order)
-    task = make_task(workload)
-    translator = task.predictor
-    assert isinstance(translator, Translator), "only a translator decodes"
-    lines = first_sources(task, order["sentences"])
-    variables = {"params": task.draw_params(jax.random.key(workload.config.seed))}
-
-    def seconds() -> float:
-        start = time.monotonic()
-        translator.translate(variables, lines)
-        return time.monotonic() - start
-
-    turn({"first_seconds": seconds(), "beam": translator.decode.beam_size})
-    while True:
-        turn({"seconds": seconds()})

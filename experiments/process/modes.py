@@ -101,8 +101,7 @@ class Options:
     also: str | None = _flag("serve", "comma-separated folders of further runs")
     server_name: str | None = _flag("serve", "comma-separated host names of a proxy")
     cors: str | None = _flag("serve", "comma-separated origins of sites that may use /translate")
-    parts: str | None = _flag(BENCHMARK, "parts to measure: training,decoding; default: both")
-    peers: str | None = _flag(BENCHMARK, "peers, such as torch,ctranslate2; default: all installed")
+    peers: str | None = _flag(BENCHMARK, "peers, such as torch,torch_keep; default: all installed")
     trace: str | None = _flag(BENCHMARK, "folder for JAX's profiler traces of the steps")
 
     def needed(self, name: str, *others: str) -> str:

@@ -11,7 +11,6 @@ import types
 import jax
 import numpy as np
 import pytest
-from systems import ask
 
 from experiments.benchmark import measurements
 from experiments.benchmark.peers import (
@@ -19,13 +18,11 @@ from experiments.benchmark.peers import (
     make_marian,
     make_model,
     make_step,
-    translate,
 )
 from experiments.benchmark.workloads import Shape, Workload, make_task, read_workload
 from runs import toy_config
 from tiny_models import tiny_config
 from transformer.data.batches import Batch, make_batch
-from transformer.tasks.translation import TranslationTask
 
 
 def needs(*packages):
@@ -70,31 +67,6 @@ def test_the_model_of_a_peer_has_as_many_parameters_and_trains(tmp_path, positio
     tensors = [torch.from_numpy(x).long() for x in task.plan[0]]
     first, second = (float(step(*tensors)) for _ in range(2))
     assert second < first
-
-
-@pytest.mark.full
-def test_peers_translate_our_sentences_into_as_many_tokens_as_ours_may_have(tmp_path, monkeypatch):
-    if not importlib.util.find_spec("ctranslate2"):
-        spec = types.SimpleNamespace(save=lambda folder: None)
-        monkeypatch.setattr(measurements, "make_spec", lambda *_: spec)
-    config = workload_of(tmp_path).config
-    config.decode.max_extra = 3
-    task = TranslationTask(config)
-    lines = [pair.source for pair in task.examples("validation", 2)]
-    ids = task.predictor.source_tokenizer.encode(lines)
-    arguments = Workload(config), task, lines, tmp_path
-    found = measurements.decoding_peers(["torch", "ctranslate2_int8"], *arguments)
-    order = found.pop("ctranslate2_int8").order
-    assert not found  # PyTorch has no search
-    assert (order["sentences"], order["compute_type"]) == (ids, "int8")
-    assert order["tokens"] == round(np.mean([min(len(own) + 1 + 3, 16) for own in ids]))
-    if importlib.util.find_spec("ctranslate2"):
-        assert [row.keys() for row in ask(translate, {**order, "compute_type": "float32"}, 1)] == [
-            {"first_seconds"},
-            {"seconds"},
-        ]
-    config.model.dtype = "bfloat16"
-    assert measurements.decoding_peers(["ctranslate2"], *arguments) == {}
 
 
 def test_work_that_peers_do_not_do_is_measured_without_them(tmp_path, caplog):
