@@ -106,7 +106,6 @@ def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yields (part, name, value) for all other results."""
     for name, part in parts.items():
         measured = part["numbers"]
-        yield name, "work", part["workload"]
         speed = measured[summary.MATMUL]["flops_per_second"]
         speed = {key: quantity(value, "FLOP/s") for key, value in speed.items()}
         yield name, "parameters", f"{part['parameters']:,}"

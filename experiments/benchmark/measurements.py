@@ -78,7 +78,6 @@ def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
         records = rotate(systems, setting.rounds, folder)
     tokens, places = (column(records, STEP, key).sum() for key in ("tokens", "positions"))
     return {
-        "workload": describe(workload, task),
         "shapes": [[shape.rows, shape.length, shape.batches] for shape in shapes],
         "steps_per_round": steps,
         "flops_per_step": flops,
@@ -87,29 +86,6 @@ def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
         "numbers": training_numbers(records),
         "systems": records,
     }
-
-
-def describe(workload: Workload, task: Task) -> str:
-    """Returns a one-line description, which is the same for workloads with equal computation."""
-    model, config = workload.config.model, workload.config
-    first = ("num_encoder_layers", "num_decoder_layers", "d_model", "positions", "dtype")
-    encoder, decoder, width, positions, dtype = (model[name] for name in first)
-    parameters = sum(x.size for x in jax.tree.leaves(task.predictor.param_shapes()))
-    layers = f"{encoder} + {decoder} layers of {width}, {positions}, {dtype}"
-    values, usual = flatten(config), flatten(default_config())
-    # Config keys that affect the computation and differ from the paper's values.
-    keys = sorted((*(f"model.{name}" for name in {*model} - {*first}), *having("work")))
-    others = (key for key in keys if values[key] != usual[key])
-    changed = "".join(f", {key.partition('.')[2]}={values[key]}" for key in others)
-    if workload.shape:
-        rows, length, shortest = workload.shape
-        text = f"{rows} x {length} random tokens, sentences of {shortest} to {length}"
-    else:
-        shapes = sorted(shapes_of(task.plan), key=lambda shape: shape.length)
-        sizes = ", ".join(f"{shape.rows} x {shape.length}" for shape in shapes)
-        text = f"own text in batches of {sizes} tokens"
-    steps = f"{parameters:,} parameters, {config.optimizer.name}"
-    return f"{config.name}: {layers}, {steps}{changed}; {text}"
 
 
 def measure(parts: Mapping[str, Workload], setting: Setting) -> dict[str, Any]:

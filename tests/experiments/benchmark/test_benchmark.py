@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from systems import ask
 
-from experiments.benchmark import __main__, measurements, turns, workloads
+from experiments.benchmark import __main__, turns, workloads
 from experiments.benchmark.summary import spread, training_numbers
 from experiments.benchmark.turns import MeasuredSystem
 from experiments.benchmark.workloads import RandomTask, Shape, Workload, make_task
@@ -64,22 +64,6 @@ def test_systems_take_turns_in_processes_of_their_own(tmp_path):
     assert (tmp_path / "a.log").read_text().count("a library prints this") == 3
     with pytest.raises(RunError, match="c has ended: ValueError: no room"):
         turns.rotate({"c": MeasuredSystem(f"{SYSTEMS}.fail", {})}, 3, tmp_path)
-
-
-@pytest.mark.full
-def test_work_that_differs_in_what_is_computed_is_not_compared(tmp_path):
-    lines = set()
-    changes = {"model.d_ff": 24, "model.positions": "rotary", "optimizer.name": "muon"}
-    changes |= {"model.norm_position": "pre", "model.dropout_word": 0.1, "train.r_drop": 5.0}
-    for key, value in ({"seed": 1} | changes).items():
-        workload = Workload(toy_config(tmp_path / "cache", **{key: value}), Shape(7, 5, 3))
-        lines.add(measurements.describe(workload, make_task(workload)))
-    assert len(lines) == 1 + len(changes)
-    assert any(", norm_position=pre" in line for line in lines)
-    for rows in (208, 104):  # of own text
-        workload = Workload(toy_config(tmp_path / "cache", **{"data.batch_tokens": rows}))
-        lines.add(measurements.describe(workload, make_task(workload)))
-    assert len(lines) == 3 + len(changes)
 
 
 def test_the_memory_of_a_system_is_its_own(tmp_path):

@@ -28,7 +28,7 @@ def test_the_command_writes_and_prints_what_it_measured(tmp_path, monkeypatch, c
         "matmul": {"rounds": [{"flops_per_second": 1e12}]},
         "step": {"rounds": [step], "peak_bytes": 7e6, "compile_seconds": 3.0},
     }
-    part = {"workload": "w", "parameters": 5, "shapes": [], "target_padding_fraction": 0.1}
+    part = {"parameters": 5, "shapes": [], "target_padding_fraction": 0.1}
     part |= {"flops_per_step": 5e11, "program_bytes": 11, "device_bytes": None}
     part["numbers"] = training_numbers(records)
     monkeypatch.setattr(measurements, "measure_training", lambda workload, setting: part)
