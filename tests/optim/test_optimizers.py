@@ -149,7 +149,7 @@ def test_muon_takes_all_kernels_of_a_model_and_nothing_else(scan_layers):
     assert bool(momenta(wrong)) != scan_layers
 
 
-@pytest.mark.parametrize("size", [1e-3, 1e6])  # of one token alone
+@pytest.mark.parametrize("size", [1e-3, 1e3])  # of one token alone
 def test_adafactor_of_rows_without_a_gradient_is_finite(size):
     params = {"table": jnp.ones((5, 3)), "scale": jnp.ones(()), "bias": jnp.zeros(7)}
     gradient = jax.tree.map(jnp.zeros_like, params)

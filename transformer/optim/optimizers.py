@@ -113,7 +113,8 @@ def _gathering(
 
 def update_count(state: Any) -> Int[Array, ""]:
     """Returns the number of updates so far, given the state of a `make_optimizer` optimizer."""
-    # Muon has one count for matrices and an equal one for other parameters.
+    # Muon has one count for matrices and an equal one for other parameters; Adafactor has one for
+    # each layer of stacked modules, after the count of all other parameters.
     [(_, count), *_] = optax.tree.get_all_with_path(state, "count")
     return count
 
@@ -212,74 +213,28 @@ def _shape(x: Any) -> str:
     return "x".join(map(str, x.shape))
 
 
-class FactoredMoments(NamedTuple):
-    """State of Adafactor.
-
-    Attributes:
-      count: number of updates.
-      rows: mean squared gradient of each row of a matrix, and of each element of a vector.
-      columns: mean squared gradient of each column of a matrix; zero for a vector.
-    """
-
-    count: Int[Array, ""]
-    rows: Any
-    columns: Any
-
-
 def _adafactor(stacked: Collection[str]) -> optax.GradientTransformation:
     """Adafactor without momentum, with factored second moments and relative step sizes.
 
-    The second moment of an entry is its row moment times its column moment, divided by the mean row
-    moment. An update is clipped to an RMS of 1, and multiplied by the RMS of the parameter.
+    An update is clipped to an RMS of 1, and multiplied by the RMS of the parameter. Both are of one
+    layer, also in stacked modules.
 
     Source: Shazeer and Stern 2018, "Adafactor", algorithms 4 and 5 with the constants of algorithm
     6.
     """
-    tiny, smallest_rms, exponent = 1e-30, 1e-3, 0.8
+    alone = optax.chain(
+        optax.scale_by_factored_rms(min_dim_size_to_factor=1),
+        optax.clip_by_block_rms(1.0),
+        optax.scale_by_param_block_rms(1e-3),
+    )
+    if not stacked:
+        return alone
+    layers = optax.GradientTransformation(jax.vmap(alone.init), jax.vmap(cast(Any, alone.update)))
 
-    def init(params):
-        def rows(path, x):
-            return jnp.zeros(x.shape[:-1] if is_matrix(path, x) else x.shape)
+    def label(path, _):
+        return "layers" if any(key.key in stacked for key in path) else "alone"
 
-        def columns(path, x):
-            return jnp.zeros((*x.shape[:-2], x.shape[-1]) if is_matrix(path, x) else ())
-
-        first = (jax.tree.map_with_path(work, params) for work in (rows, columns))
-        return FactoredMoments(jnp.zeros((), jnp.int32), *first)
-
-    def update(gradient, state, params=None):
-        count = state.count + 1
-        keep = 1.0 - count.astype(jnp.float32) ** -exponent
-
-        def rows(path, g, old):
-            new = g**2 + tiny
-            return keep * old + (1.0 - keep) * (new.mean(-1) if is_matrix(path, g) else new)
-
-        def columns(path, g, old):
-            return keep * old + (1.0 - keep) * (g**2 + tiny).mean(-2) if is_matrix(path, g) else old
-
-        def direct(path, g, row, column, param):
-            if is_matrix(path, g):
-                # There are two factors, since the product of two small moments could be zero. The
-                # row factor could be zero, too, if only other rows have gradients that are large.
-                row = jnp.maximum(row / row.mean(-1, keepdims=True), tiny)[..., None]
-                g = g * jax.lax.rsqrt(column)[..., None, :]
-            direction = g * jax.lax.rsqrt(row)
-            axes = tuple(range(-count_own_axes(path, g, stacked), 0))
-            size = jnp.maximum(_rms(param, axes), smallest_rms)
-            return direction * size / jnp.maximum(_rms(direction, axes), 1.0)
-
-        row = jax.tree.map_with_path(rows, gradient, state.rows)
-        column = jax.tree.map_with_path(columns, gradient, state.columns)
-        directions = jax.tree.map_with_path(direct, gradient, row, column, params)
-        return directions, FactoredMoments(count, row, column)
-
-    def is_matrix(path, x):
-        return count_own_axes(path, x, stacked) > 1
-
-    return optax.GradientTransformation(init, cast(Any, update))
-
-
-def _rms(x, axes):
-    """Returns the root mean square over the last axes, which are kept with size 1."""
-    return jnp.sqrt(jnp.mean(x**2, axis=axes, keepdims=True))
+    return optax.partition(
+        {"alone": alone, "layers": layers},
+        lambda params: jax.tree.map_with_path(label, params),
+    )
