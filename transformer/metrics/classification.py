@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from transformer.metrics.registry import proportion_interval
 
@@ -53,42 +53,6 @@ def reliability(
     return Reliability(*means, count=count)
 
 
-def confusion_matrix(
-    truth: Int[np.ndarray, "N"], predicted: Int[np.ndarray, "N"], num_classes: int
-) -> Int[np.ndarray, "C C"]:
-    """Returns the confusion matrix: rows are true classes, columns are predicted classes."""
-    pairs = np.bincount(truth * num_classes + predicted, minlength=num_classes**2)
-    return pairs.reshape(num_classes, num_classes)
-
-
-def roc_curve(
-    positive: Bool[np.ndarray, "N"], score: Float[np.ndarray, "N"]
-) -> Float[np.ndarray, "2 points"]:
-    """Returns the false and true positive rates, in ascending order, for all score thresholds.
-
-    Source: Fawcett 2006, "An Introduction to ROC Analysis", algorithm 1.
-    """
-    order = np.argsort(-score, kind="stable")
-    last = np.flatnonzero(np.diff(score[order], append=np.inf))  # last index of each score
-    true = np.append(0, positive[order].cumsum()[last])
-    false = np.append(0, last + 1) - true
-    return np.stack([false / max(1, false[-1]), true / max(1, true[-1])])
-
-
-def class_report(
-    confusion: Int[np.ndarray, "C C"], labels: Sequence[str]
-) -> dict[str, dict[str, float]]:
-    """Returns precision, recall, F1 and number of texts for each class; 0 / 0 counts as zero."""
-    hits, predicted, there = confusion.diagonal(), confusion.sum(axis=0), confusion.sum(axis=1)
-    precision, recall = hits / np.maximum(predicted, 1), hits / np.maximum(there, 1)
-    f1 = 2 * hits / np.maximum(predicted + there, 1)
-    columns = (precision.tolist(), recall.tolist(), f1.tolist(), there.tolist())
-    return {
-        label: {"precision": p, "recall": r, "f1": f, "texts": n}
-        for label, p, r, f, n in zip(labels, *columns, strict=True)
-    }
-
-
 def class_scores(
     truth: Int[np.ndarray, "N"],
     probabilities: Float[np.ndarray, "N C"],
@@ -106,33 +70,38 @@ def class_scores(
 
     Returns:
       `accuracy`, `macro_f1` and `ece`, from 0 to 1; `nll`, the mean negative log-likelihood in nats
-      per text; `classes`, see `class_report`; `confusion`, the confusion matrix; `roc`, the
+      per text; `classes`, the precision, recall, F1, AUC and number of texts of each class, where
+      0 / 0 counts as zero; `confusion`, the confusion matrix (rows are true classes); `roc`, the
       one-vs-rest ROC curve of each class; `auc`, the mean area under these curves; and
       `reliability`, see `Reliability`. `macro_f1` is the mean F1 of the classes that occur as true
       or predicted labels, as by default in scikit-learn. A class with no texts or with all texts
       has no ROC curve.
     """
-    predicted = probabilities.argmax(axis=1)
-    confusion = confusion_matrix(truth, predicted, len(labels))
-    report = class_report(confusion, labels)
-    curve = reliability(truth, probabilities)
-    curves = {
-        label: roc_curve(truth == number, probabilities[:, number])
-        for number, label in enumerate(labels)
-        if 0 < report[label]["texts"] < len(truth)
-    }
-    for label, (false, true) in curves.items():
-        report[label]["auc"] = float(np.diff(false) @ (true[1:] + true[:-1]) / 2)
+    from sklearn import metrics  # takes a second to import
+
+    predicted, numbers = probabilities.argmax(axis=1), np.arange(len(labels))
+    zero: Any = {"zero_division": 0.0}
+    columns = metrics.precision_recall_fscore_support(truth, predicted, labels=numbers, **zero)
+    rows = zip(*(np.asarray(column).tolist() for column in columns), strict=True)
+    names = "precision", "recall", "f1", "texts"
+    of_classes: Any = (dict(zip(names, row, strict=True)) for row in rows)
+    report: dict[str, dict[str, float]] = dict(zip(labels, of_classes, strict=True))
+    curve, curves = reliability(truth, probabilities), {}
+    for number, label in enumerate(labels if np.isfinite(probabilities).all() else ()):
+        if 0 < report[label]["texts"] < len(truth):
+            column = probabilities[:, number]
+            points = metrics.roc_curve(truth == number, column, drop_intermediate=False)[:2]
+            curves[label], report[label]["auc"] = np.stack(points), float(metrics.auc(*points))
     likelihoods = probabilities[np.arange(len(truth)), truth].astype(np.float64)
-    hits, there = int(confusion.trace()), confusion.sum(axis=0) + confusion.sum(axis=1) > 0
-    f1 = [each["f1"] for each, is_there in zip(report.values(), there, strict=True) if is_there]
+    hits = int((predicted == truth).sum())
+    f1 = metrics.f1_score(truth, predicted, average="macro", **zero)
     scores: dict[str, Any] = {
         "accuracy": hits / len(truth),
-        "macro_f1": float(np.mean(f1)),
+        "macro_f1": float(f1),
         "nll": float(-np.log(np.maximum(likelihoods, MIN_PROBABILITY)).mean()),
         "ece": curve.error,
         "classes": report,
-        "confusion": confusion.tolist(),
+        "confusion": metrics.confusion_matrix(truth, predicted, labels=numbers).tolist(),
         "roc": {
             label: points[:, np.linspace(0, points.shape[1] - 1, ROC_POINTS).astype(int)].tolist()
             for label, points in curves.items()
