@@ -3,8 +3,7 @@
     python launch.py --config=configs/next_word.py --workdir=runs/next_word
 
 Training takes seconds on two cores. With a causal mask, one forward pass predicts all words of a
-sentence. `--config.data.each_position=True` uses one sequence per predicted word instead, as models
-without the mask need. The losses are the same; configs/sweeps/next_word.py compares the costs.
+sentence.
 """
 
 from transformer.config import default_config

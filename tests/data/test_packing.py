@@ -1,20 +1,10 @@
 """Rows hold every token of a text, each read after what stands before it in its own document."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tiny_models import tiny_model
-from transformer.data.documents import (
-    Documents,
-    TextPlan,
-    encode_text,
-    pack_rows,
-    spread_positions,
-)
+from transformer.data.documents import Documents, TextPlan, encode_text, pack_rows
 from transformer.data.tokenizer import BOS_ID, EOS_ID, Tokenizer
-from transformer.model.losses import cross_entropy
 
 LENGTHS = [3, 7, 2, 13, 1, 5, 11, 4, 2, 6, 19]
 ROWS, CONTEXT = 3, 7
@@ -116,44 +106,3 @@ def test_words_bytes_and_ends_are_counted_as_the_text_has_them():
     running = encode_text(["".join(texts)], Words(), whole=True)
     assert running.ends == 0
     assert EOS_ID not in running.store.tokens
-
-
-def losses(model, variables, batch):
-    tokens, labels, segments = map(jnp.asarray, batch)
-
-    def run(module):
-        features = module.decode(tokens, None, None, segments > 0, segments=segments)
-        return module.output_factors(features)
-
-    features, table = model.apply(variables, method=run)
-    return cross_entropy(features, table, labels, (labels != 0).astype(jnp.float32), 0.1)
-
-
-@pytest.mark.full
-def test_all_positions_at_once_have_the_loss_and_gradient_of_one_at_a_time():
-    vocabulary = sum(LENGTHS) + 4 + len(LENGTHS)
-    model, variables = tiny_model(
-        num_encoder_layers=0, positions="rotary", target_vocab_size=vocabulary
-    )
-    batch = next(pack_rows(documents([2, 4, 3, 1, 6]), ROWS, CONTEXT))
-    assert batch.segments.max() == 2
-    spread = spread_positions(batch)
-    assert spread.tokens.shape == (ROWS * CONTEXT, CONTEXT)
-
-    @jax.jit
-    @jax.value_and_grad
-    def loss(variables, batch):
-        sums = losses(model, variables, batch)
-        return sums.loss / sums.weight
-
-    ours, gradient = loss(variables, batch)
-    theirs, their_gradient = loss(variables, spread)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6),
-        gradient,
-        their_gradient,
-    )
-    # The control: where documents read each other, the loss is another.
-    longer = batch._replace(segments=np.where(batch.segments > 0, 1, 0))
-    assert abs(float(loss(variables, longer)[0] / ours) - 1) > 1e-3

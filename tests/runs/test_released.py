@@ -69,7 +69,9 @@ def test_a_renamed_key_opens_by_its_upgrade_only_and_a_newer_format_is_refused(f
     for arguments in (["--workdir=run", "--mode=generate"], ["--workdir=."]):
         refused(*arguments, says="no key config.train.updates")
     monkeypatch.setattr(upgrades, "FORMAT", 2)
-    monkeypatch.setitem(upgrades.UPGRADES, 1, lambda config: move(config, "updates", "steps"))
+    ours = upgrades.UPGRADES[1]
+    both = lambda config: (ours(config), move(config, "updates", "steps"))  # noqa: E731
+    monkeypatch.setitem(upgrades.UPGRADES, 1, both)
     check_answers("run", file)
     for _ in range(2):  # then of format 2
         save_sweep(Path(), load_sweep(Path()).config, [{}])

@@ -119,8 +119,6 @@ class DataConfig:
     documents: str = key("line", None, "shared", ("line", "paragraph", "file"), "language_model")
     # Language models: tokens per sequence, which contains several documents or a part of one.
     context: int = key(256, (2, MAX_NUMBER), "shared", signs="language_model")
-    # use one sequence per predicted position, which needs no causal mask but is slower
-    each_position: bool = key(False, facts="shared")
     # Held-out fraction at the end of the text, for splits without a file; for images, if size is 0.
     validation_fraction: float = key(0.1, BELOW_ONE, "shared")
     test_fraction: float = key(0.0, BELOW_ONE, "shared")

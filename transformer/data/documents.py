@@ -262,13 +262,11 @@ class TextPlan(Plan[TextBatch]):
     of `context` tokens from a new offset, so that no token is always the first of its window, and
     shuffles the windows. The windows are spread evenly over batches of at most `rows` sequences, so
     each batch has at most one padding row. The rest of a cut document is in another window, without
-    the preceding text as context. For `each_position`, see `spread_positions`.
+    the preceding text as context.
     """
 
-    def __init__(
-        self, text: Documents, seed: int, rows: int, context: int, each_position: bool = False
-    ):
-        self.text, self.seed, self.context, self.each_position = text, seed, context, each_position
+    def __init__(self, text: Documents, seed: int, rows: int, context: int):
+        self.text, self.seed, self.context = text, seed, context
         length = len(text.store.tokens)
         # Leaves room for a new offset in each epoch, if there is enough text.
         self.windows = max(1, length // context - 1)
@@ -279,7 +277,7 @@ class TextPlan(Plan[TextBatch]):
     @property
     def shape(self) -> tuple[int, int]:
         """The shape of a batch: the number of sequences, and the number of tokens per sequence."""
-        return self.rows * (self.context if self.each_position else 1), self.context
+        return self.rows, self.context
 
     def part(self, i: int, part: Part) -> TextBatch:
         epoch, place = divmod(i, self.epoch_length)
@@ -289,20 +287,7 @@ class TextPlan(Plan[TextBatch]):
         windows = shuffle(places, self.windows, (self.seed, epoch, 1)).tolist()
         starts = (start + w * self.context for w in windows)
         spans = [(first, first + self.context) for first in starts]
-        batch = read_rows(self.text, spans, here.stop - here.start, self.context)
-        return spread_positions(batch) if self.each_position else batch
-
-
-def spread_positions(batch: TextBatch) -> TextBatch:
-    """Expands each sequence into its L prefixes, and keeps only the last label of each prefix.
-
-    A model without a causal mask would need these prefixes. With a causal mask, a model makes all
-    predictions at once, at 1/L of the cost.
-    """
-    length = batch.tokens.shape[1]
-    tokens, labels, segments = (np.repeat(x, length, axis=0) for x in batch)
-    here, there = (np.tile(f(length, dtype=bool), (len(batch.tokens), 1)) for f in (np.eye, np.tri))
-    return TextBatch(tokens * there, labels * here, segments * there)
+        return read_rows(self.text, spans, here.stop - here.start, self.context)
 
 
 def read_rows(

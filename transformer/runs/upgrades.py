@@ -19,8 +19,8 @@ from transformer.errors import UserError
 FORMAT = 2  # the format that this version writes
 # For each earlier format, a function that converts a saved config to the next format, in place.
 UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {
-    # Adds model.attention_sink, model.head_gate and evaluate.snapshot_lens, which are off.
-    1: lambda saved: None,
+    # Adds sinks, gates and the lens of snapshots, which are off; removes data.each_position.
+    1: lambda saved: saved.get("data", {}).pop("each_position", None),
 }
 
 

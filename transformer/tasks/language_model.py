@@ -117,7 +117,7 @@ class LanguageModelTask(TokenTask):
     def make_plan(self) -> TextPlan:
         data = self.config.data
         rows = min(self._rows_at_once, data.batch_sentences or self._rows_at_once)
-        return TextPlan(self.text.train, self.config.seed, rows, data.context, data.each_position)
+        return TextPlan(self.text.train, self.config.seed, rows, data.context)
 
     @property
     def _rows_at_once(self) -> int:
