@@ -19,7 +19,6 @@ LOSSES, SCORES, ACCURACIES = "loss (nats)", "score (0 to 100)", "accuracy (0 to 
 PANELS = (LOSSES, SCORES, ACCURACIES)
 COUNTS = ("sentences", "tokens", "texts")  # units over which scores are averaged
 MIN_TEXTS = 4  # for the bootstrap; with 3, 3.7% (> 2.5%) of resamples contain only the worst text
-NORMAL = 1.959963984540054  # 97.5% quantile of the standard normal distribution
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,10 +172,10 @@ def proportion_interval(successes: int, trials: int, scale: float = 1.0) -> list
 
     Source: Wilson 1927, "Probable inference, the law of succession, and statistical inference".
     """
-    square, mean = NORMAL**2 / trials, successes / trials
-    centre = (mean + square / 2) / (1 + square)
-    half = math.sqrt(mean * (1 - mean) * square + square**2 / 4) / (1 + square)
-    return [scale * max(0.0, centre - half), scale * min(1.0, centre + half)]
+    from scipy.stats import binomtest  # takes half a second to import
+
+    bounds = binomtest(successes, trials).proportion_ci(method="wilson")
+    return [float(scale * bounds.low), float(scale * bounds.high)]
 
 
 def rank(scores: Mapping[str, float], metric: str) -> tuple[float, float]:
