@@ -14,13 +14,15 @@ from typing import Any, ClassVar, NamedTuple
 from ml_collections import ConfigDict
 
 from transformer.data.corpora import Tagger, languages_of
+from transformer.data.formats.tags import Aligned, find_links
 from transformer.data.labelled import read_texts
+from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.inference.base import Variables, share, static_lengths, static_rows
 from transformer.inference.confidence import FILE, estimate, read_weights
 from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import NextToken, Translation
-from transformer.inference.inspection import Inspector
+from transformer.inference.inspection import Inspector, align_words
 from transformer.inference.prefixes import Prefix
 from transformer.inference.segments import Layout, Segmenter, join
 
@@ -245,6 +247,43 @@ class Confidence(Translate):
         self.predictor.distribution(self.variables, batch, 1.0, 1)
 
 
+class Align(Translate):
+    """Translates texts; a result is (translations, the word links of the first of them)."""
+
+    name = "align"
+
+    def plan(self, request):
+        plan, split = super().plan(request), Tagger(self.config.data, None).split
+        segments = [split(text)[1] for text, _ in plan.items]
+
+        def join_results(results: Iterable[Any]) -> list[Any]:
+            results, parts = list(results), collections.defaultdict(list)
+            for number, text, (best, links) in zip(plan.numbers, segments, results, strict=True):
+                parts[number].append((text.strip(), Aligned(best[0].text, links)))
+            rows = plan.join(best for best, _ in results)
+            return [
+                (row, find_links(text, row[0].text, parts[number]) if row else [])
+                for number, (text, row) in enumerate(zip(texts, rows, strict=True), request.first)
+            ]
+
+        texts = [split(str(text))[1] for text in request.texts]
+        return plan._replace(join=join_results)
+
+    def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
+        results = super().compute(items, count, numbers, rows, done)
+        pairs = [Pair(item[0], best[0].text) for item, best in zip(items, results, strict=True)]
+        links = align_words(self.predictor, self.variables, self.config.train, pairs)
+        split = Tagger(self.config.data, None).split  # a tag is not a word
+        counts = [len(split(pair.source)[0].split()) for pair in pairs]
+        return [
+            (best, [(i - n, j) for i, j in of_pair if i >= n])
+            for best, n, of_pair in zip(results, counts, links, strict=True)
+        ]
+
+    def programs(self, rows):
+        return iter(())
+
+
 class Score(Operation):
     """Computes log-probabilities of texts, or of translations given their sources."""
 
@@ -343,5 +382,5 @@ def pair_up(
     return targets
 
 
-TYPES = (Translate, Confidence, Caption, Score, Generate, Classify)
+TYPES = (Translate, Confidence, Align, Caption, Score, Generate, Classify)
 OPERATIONS = {each.name: each for each in TYPES}

@@ -19,6 +19,7 @@ from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair
 from transformer.data.parallel.texts import read_links
 from transformer.errors import UserError
+from transformer.inference.inspection import attended_words
 from transformer.model.build import has_cross_attention
 from transformer.runs.run import Run
 from transformer.training.progress import line_progress
@@ -148,7 +149,8 @@ def _align(run: Run, options: Options, pairs: Sequence[Pair], words: int) -> lis
         open_output(options.output, input_file(options.input), place) as output,
         line_progress(len(pairs), hidden=False) as advance,
     ):
-        for weights in word_links.attended_words(trained, pairs, advance):
+        model = trained.predictor, trained.variables
+        for weights in attended_words(*model, pairs, advance):
             of_head = weights[(list(ALIGNMENT_ROWS).index(best.rows), *best.indices)]
             links = word_links.links_of(word_links.first_of(most_attended(of_head)))
             output.write(f"{format_links(links, words)}\n")

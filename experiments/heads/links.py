@@ -3,28 +3,24 @@
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from ml_collections import ConfigDict
 
 from transformer.analysis import alignment
-from transformer.analysis.alignment import ALIGNMENT_ROWS, GoldLinks, most_attended, word_weights
-from transformer.data.characters import word_ends
-from transformer.data.pairs import Pair, canonical
+from transformer.analysis.alignment import ALIGNMENT_ROWS, GoldLinks, most_attended
+from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.files import whole_file
 from transformer.inference.explanations import METHODS, attribute
-from transformer.inference.inspection import Inspector
+from transformer.inference.inspection import Inspector, attended_words, trained_links
 from transformer.runs.run import TrainedRun
-from ..process.text_io import LINES_AT_ONCE
 
 NO_LINK = -1
 MEAN = "mean"
-MIN_LINK = 0.3  # chosen on validation sentences of the grammar, of 0.2 to 0.5
 STEPS = 32  # of integrated gradients; more change no error rate by 0.001
-PAIRS_AT_ONCE = LINES_AT_ONCE // 4  # number of pairs whose weights are in memory at once
 
 
 class Head(NamedTuple):
@@ -89,7 +85,8 @@ def score_heads(
     chosen, heads = [], []
 
     def links_by_head() -> Iterator[Float[np.ndarray, "N T S"]]:
-        for weights in attended_words(trained, pairs, done, inspect):
+        model = trained.predictor, trained.variables
+        for weights in attended_words(*model, pairs, done, inspect):
             rows, layers, numbers, *words = weights.shape
             heads[:] = [
                 Head(by, layer, number)
@@ -113,16 +110,9 @@ def score_heads(
 def score_trained(
     trained: TrainedRun, train: ConfigDict, pairs: Sequence[Pair], gold: Sequence[GoldLinks]
 ) -> LinkScore:
-    """Returns the score of the weights that guided alignment has trained, given `config.train`.
-
-    A target word is linked to each source word with at least MIN_LINK times its highest weight.
-    """
-    links = []
-    for weights in attended_words(trained, pairs, lambda count: None):
-        heads = weights[list(ALIGNMENT_ROWS).index("output"), train.guided_layer - 1]
-        each = heads[train.guided_head - 1] if train.guided_head else heads.mean(axis=0)
-        most = each.max(axis=-1, keepdims=True, initial=0.0)
-        links.append((each > 0) & (each >= MIN_LINK * most))
+    """Returns the score of the weights that guided alignment has trained, given `config.train`."""
+    words = attended_words(trained.predictor, trained.variables, pairs)
+    links = (trained_links(train, weights[0]) for weights in words)
     return LinkScore(*map(float, alignment.alignment_scores(links, gold)))
 
 
@@ -134,32 +124,6 @@ class Attributor(Inspector):
             each = attribute(self._model, self._variables, pair, METHODS[0], STEPS)
             yield i, each.values[None, None, :, : len(each.source_tokens)]
             done(1)
-
-
-def attended_words(
-    trained: TrainedRun,
-    pairs: Sequence[Pair],
-    done: Callable[[int], None],
-    inspect: type[Inspector] = Inspector,
-) -> Iterator[Float[np.ndarray, "rows layers H T S"]]:
-    """Yields each pair's attention from target to source words, for each row type."""
-    translator = trained.predictor
-    for first in range(0, len(pairs), PAIRS_AT_ONCE):
-        chunk = translator.read_pairs(pairs[first : first + PAIRS_AT_ONCE])
-        sources, targets, *_ = zip(*map(canonical, chunk), strict=True)
-        read = translator.source_tokenizer.starts(sources)
-        written = translator.target_tokenizer.starts(targets)
-        results: list[Any] = [None] * len(chunk)
-        inspector = inspect(translator, trained.variables)
-        for i, weights in inspector.cross_attention(sources, targets, first + 1, done):
-            # Truncated tokens have no attention weights.
-            rows, columns = weights.shape[2] - 1, weights.shape[3] - 1
-            source = alignment.words_of_text(word_ends(chunk[i].source), read[i][:columns])
-            target = alignment.words_of_text(word_ends(chunk[i].target), written[i][:rows])
-            results[i] = np.stack(
-                [word_weights(weights, source, target, by) for by in ALIGNMENT_ROWS]
-            )
-        yield from results
 
 
 def first_of(links: Float[np.ndarray, "*heads T S"]) -> Int[np.ndarray, "*heads T"]:

@@ -11,8 +11,11 @@ from transformer.analysis.attention import Attention
 from transformer.data.corpora import Tagger, languages_of
 from transformer.data.formats import registry
 from transformer.data.formats.lines import DocumentLines
+from transformer.data.formats.markup import read_html_lines
+from transformer.data.formats.tags import Aligned, write_aligned
 from transformer.errors import UserError
 from transformer.inference.base import Variables
+from transformer.inference.inspection import is_guided
 from transformer.operations import Request
 from transformer.runs.loaded import LoadedRun
 from transformer.runs.run import Run
@@ -31,7 +34,9 @@ def open_document(run: Run, options: Options, path: Path) -> DocumentLines | Non
     """Returns the lines of a document, or None for a text file with one sentence per line."""
     suffix = path.suffix.lower()
     is_table = suffix in registry.COLUMNS and options.column is None
-    if suffix not in registry.FORMATS or is_table:
+    if options.format not in (None, "html"):
+        raise UserError(f"--format={options.format}: leave it out, or use html for lines with tags")
+    if options.format is None and (suffix not in registry.FORMATS or is_table):
         return None
     columns = options.prefix_column or options.confidence or options.sort
     if options.output is None or columns or run.config.decode.num_best > 1:
@@ -39,13 +44,17 @@ def open_document(run: Run, options: Options, path: Path) -> DocumentLines | Non
         raise UserError(f"--input={path} is a document: it {rule}")
     languages = languages_of(run.config.data)
     data, name = path.read_bytes(), str(path)
-    document = registry.read_document(data, name, options.column, languages)
+    if options.format:
+        document = read_html_lines(data, name)
+    else:
+        document = registry.read_document(data, name, options.column, languages)
     lines = DocumentLines(document, options.retranslate)
     if lines.left_out:
         more = "--retranslate translates them, too"
         logger.info(f"entries that keep their translation: {lines.left_out:,}; {more}")
-    if lines.divided:
-        logger.info(f"texts with tags: {lines.divided:,}; where tags stand is a guess")
+    if lines.tagged and not is_guided(run.config.train):
+        train = "train with config.train.guided_alignment to align words"
+        logger.info(f"texts with tags: {lines.tagged:,}; where tags stand is a guess: {train}")
     return lines
 
 
@@ -60,6 +69,10 @@ def translate(run: Run, lines: Lines) -> Iterator[str]:
     """
     if lines.options.confidence or lines.options.sort:
         return write_confidence(run, lines)
+    if lines.options.format and not lines.options.input:
+        raise UserError(f"--format={lines.options.format} is for lines with tags: give --input")
+    if lines.options.alignments:
+        return write_alignments(run, lines)
     return write_texts(run, "translate", lines)
 
 
@@ -71,6 +84,14 @@ def write_confidence(run: Run, lines: Lines) -> Iterator[str]:
         text, probability = join_lines(best[0].text), f"{sure.probability:.4f}"
         row = (number, probability, line.replace("\t", " "), text)
         yield "\t".join(map(str, row)) if lines.options.sort else f"{text}\t{probability}"
+
+
+def write_alignments(run: Run, lines: Lines) -> Iterator[str]:
+    """Yields each translation with its word links in Pharaoh format."""
+    if (count := run.config.decode.num_best) > 1:
+        raise UserError(f"config.decode.num_best={count}: links are of the best: leave it out")
+    for _, _, (best, links) in answer_lines(run, "align", lines):
+        yield write_aligned(Aligned(join_lines(best[0].text), links))
 
 
 def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, Any]]:

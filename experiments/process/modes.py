@@ -58,7 +58,9 @@ class Options:
         "folder, default runs/comparison; export, import, prune: a new folder)",
     )
     format: str | None = _flag(
-        "export", "bundle (default), html, ctranslate2, ctranslate2_int8, onnx, stablehlo or marian"
+        "export translate",
+        "bundle (default), html, ctranslate2, ctranslate2_int8, onnx, stablehlo or marian; "
+        "translate: html, if the lines of --input have tags",
     )
     runs: str | None = _flag(
         "compare", "systems, baseline first: RUN,RUN[,...]; RUN+RUN: seeds of one; NAME=RUN: a name"
@@ -75,6 +77,7 @@ class Options:
     column: str | None = _flag("translate", "column of a CSV or TSV: name, or number from 0")
     retranslate: bool = _flag("translate", "also translate entries that have a translation", False)
     confidence: bool = _flag("translate", "a tab and a probability follow each translation", False)
+    alignments: bool = _flag("translate", "a tab and word links follow each translation", False)
     sort: str | None = _flag("translate", "confidence: rows with probability, least sure first")
     least_chrf: int | None = _flag("confidence", "least sentence chrF of a right line; default 60")
     prefix: str | None = _flag(BEAM, "text with which the translation begins")

@@ -1,6 +1,7 @@
 """Line-by-line text I/O for the modes, and table printing."""
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import io
@@ -22,6 +23,7 @@ from rich.table import Table
 from transformer.data.corpora import Tagger
 from transformer.data.files.text import HEAD_BYTES, content_of, decode_line
 from transformer.data.formats.lines import DocumentLines
+from transformer.data.formats.tags import read_aligned
 from transformer.errors import UserError
 from transformer.files import (
     Each,
@@ -189,12 +191,15 @@ def line_mode(
             document = open_document(run, options, source) if source else None
             if document:
                 stream = io.BytesIO("".join(f"{line}\n" for line in document.lines).encode())
+                options = dataclasses.replace(options, alignments=document.tagged > 0)
             tag = Tagger(run.config.data, options.source_tag)
             lines = Lines(stream, source or "standard input", tag, options)
             if source and options.output and lines.total is not None:
                 describe = functools.partial(_described, answer.__name__, run, options, source)
                 target = output_file(options.output, source)
-                finish = document.write if document else least_sure_first if is_sorted else None
+                finish = least_sure_first if is_sorted else None
+                if document:
+                    finish = lambda rows: document.write([*map(read_aligned, rows)])  # noqa: E731
                 journal = stack.enter_context(unfinished(target, describe, finish))
                 output, lines.done, lines.commit = journal.output, journal.done, journal.commit
             else:
@@ -214,7 +219,8 @@ def line_mode(
 
 def _described(mode: str, run: Run, options: Options, source: Path) -> dict[str, str]:
     """Returns what the output lines of a mode depend on; see `Journal`."""
-    names = "source_tag", "prefix_column", "column", "retranslate", "confidence", "sort"
+    names = "source_tag", "prefix_column", "column", "retranslate", "confidence", "alignments"
+    names = *names, "sort", "format"
     flags = ", ".join([mode, *(str(getattr(options, name)) for name in names)])
     decode = json.dumps(run.config.decode.to_dict(), sort_keys=True, default=str)
     # A run that has not chosen its weights yet uses the best of its checkpoints so far.

@@ -20,8 +20,9 @@ from transformer.data.cleaning import language_identifier
 from transformer.data.corpora import corpora_of, languages_of
 from transformer.data.formats.lines import DocumentLines
 from transformer.data.formats.registry import COLUMNS, FORMATS, read_document
+from transformer.data.formats.tags import Aligned
 from transformer.errors import UserError
-from .routes import Served
+from .routes import ALIGN, Served
 from .schema import CHARACTERS, JSON, TEXTS, LibreTranslateRequest, quote
 
 logger = logging.getLogger(__name__)
@@ -92,17 +93,17 @@ class LibreTranslate:
         options = request, fields.source, fields.target
         if fields.format == "html":
             pages = [await _read_lines(text.encode(), "q.html") for text in fields.q]
-            rows, facts = await self._answer(
-                *options, [line for page in pages for line in page.lines]
-            )
-            best = (row[0] for row in rows)
-            rows = [[page.write([next(best) for _ in page.lines]).decode()] for page in pages]
+            lines = [line for page in pages for line in page.lines]
+            aligned, facts = await self._answer(*options, lines, 1, ALIGN)
+            best = (row[0] for row in aligned)
+            texts = [page.write([next(best) for _ in page.lines]).decode() for page in pages]
+            rows = [[Aligned(text)] for text in texts]
         else:
             rows, facts = await self._answer(*options, fields.q, fields.alternatives + 1)
         answer = {name: [fact] * len(rows) for name, fact in facts.items()}
-        answer["translatedText"] = [row[0] for row in rows]
+        answer["translatedText"] = [row[0].text for row in rows]
         if fields.alternatives:
-            answer["alternatives"] = [row[1:] for row in rows]
+            answer["alternatives"] = [[each.text for each in row[1:]] for row in rows]
         return JSONResponse({key: each if is_list else each[0] for key, each in answer.items()})
 
     async def translate_file(self, request: Request) -> JSONResponse:
@@ -113,7 +114,8 @@ class LibreTranslate:
             name, data = file.filename or "", await file.read()
         source, target = str(form.get("source") or "auto"), str(form["target"])
         lines = await _read_lines(data, name, pair := (_code(source), _code(target)))
-        rows, _ = await self._answer(request, source, target, lines.lines)
+        name_of_route = ALIGN if lines.tagged else "translate"
+        rows, _ = await self._answer(request, source, target, lines.lines, 1, name_of_route)
         path = PurePath(name.replace("\\", "/"))
         name = f"{secrets.token_hex(16)}.{path.stem}.{pair[1]}{path.suffix}"
         self._files[name] = lines.write([row[0] for row in rows])
@@ -130,8 +132,14 @@ class LibreTranslate:
         return Response(self._files[path], headers=headers, media_type="application/octet-stream")
 
     async def _answer(
-        self, request: Request, source: str, target: str, texts: Sequence[str], count: int = 1
-    ) -> tuple[list[list[str]], dict[str, Any]]:
+        self,
+        request: Request,
+        source: str,
+        target: str,
+        texts: Sequence[str],
+        count: int = 1,
+        route: str = "translate",
+    ) -> tuple[list[list[Aligned]], dict[str, Any]]:
         """Returns the best translations of each text, and the language if it is detected."""
         facts, best = {}, {}
         parts = [*dict.fromkeys(filter(str.strip, texts))]
@@ -140,14 +148,20 @@ class LibreTranslate:
             source = facts["detectedLanguage"]["language"]
         run, tag = choose(self._pairs, source, target)
         if not run:
-            return [[text] for text in texts], facts
+            return [[_same(text)] for text in texts], facts
         count = min(count, run.routes["translate"].max_best)
         for start in range(0, len(parts), TEXTS):
             some = parts[start : start + TEXTS]
             fields = {"texts": some, "num_best": count, "source_tag": tag}
-            rows = (await self._compute(request, run, "translate", fields))["translations"]
-            best |= zip(some, ([each["text"] for each in row] for row in rows), strict=True)
-        return [best.get(text, [text]) for text in texts], facts
+            rows = (await self._compute(request, run, route, fields))["translations"]
+            aligned = ([Aligned(x["text"], x.get("links", ())) for x in row] for row in rows)
+            best |= zip(some, aligned, strict=True)
+        return [best.get(text, [_same(text)]) for text in texts], facts
+
+
+def _same(text: str) -> Aligned:
+    """Returns a text as its own translation."""
+    return Aligned(text, [(i, i) for i in range(len(text.split()))])
 
 
 async def _read_lines(

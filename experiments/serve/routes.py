@@ -30,10 +30,11 @@ ROWS = 8
 # Maximum total tokens in a translation request. Time depends on the number of tokens, and a
 # character of a script that is unknown to the model becomes up to four tokens.
 MAX_REQUEST_TOKENS = 8_192
-CONFIDENCE = "confidence"  # operation of translations with the field of this name
+CONFIDENCE, ALIGN = "confidence", "align"  # operations that add to the best of translations
 RESULTS = {  # operation of the server -> key of its results in a response
     "translate": "translations",
     CONFIDENCE: "translations",
+    ALIGN: "translations",
     "score": "scores",
     "generate": "continuations",
     "classify": "classes",
@@ -74,12 +75,14 @@ class Route:
                 over[number, side] += max(0, tokens - most)
 
         def answer(results: list[Any]) -> dict[str, Any]:
-            best, is_sure = [], self.name == CONFIDENCE
+            best = []
             for row in plan.join(results):
-                row, sure = row if is_sure else (row, None)
+                row, more = row if self.name in (CONFIDENCE, ALIGN) else (row, None)
                 best.append([each._asdict() for each in row])
-                if sure:
-                    best[-1][0] |= {"confidence": sure.probability, "words": sure.words}
+                if more and self.name == CONFIDENCE:
+                    best[-1][0] |= {"confidence": more.probability, "words": more.words}
+                elif self.name == ALIGN:
+                    best[-1][0]["links"] = more
             unread = [{side: over[i, side] for side in SIDES} for i in range(len(best))]
             if self.name in ("generate", "caption"):
                 return {RESULTS[self.name]: best}

@@ -56,6 +56,9 @@ class TranslateRequest(WriteRequest, Tagged):
     confidence: bool | None = Field(
         None, description="adds to the best of each: confidence, words (pairs with probability)"
     )
+    alignments: bool | None = Field(
+        None, description="adds to the best of each: links (pairs of word numbers, from 0)"
+    )
 
 
 class Distribution(Tagged):  # requests for the most probable tokens

@@ -28,7 +28,7 @@ from ..process.process import explain
 from . import model_thread, schema
 from .libretranslate import PATHS, LibreTranslate, find_pairs
 from .model_thread import Programs, Worker
-from .routes import CONFIDENCE, MAX_REQUEST_TOKENS, Served
+from .routes import ALIGN, CONFIDENCE, MAX_REQUEST_TOKENS, Served
 from .serve import render_page
 
 logger = logging.getLogger(__name__)
@@ -121,8 +121,13 @@ def _endpoint(
 
     async def answer(request: Request, fields: model) -> JSONResponse:  # type: ignore[valid-type]
         run, values = _choose(runs, name, fields.run), fields.model_dump(exclude_none=True)
-        route = CONFIDENCE if values.pop(CONFIDENCE, False) else name
-        return JSONResponse(await _compute(worker, request, run, route, values))
+        names = {"confidence": CONFIDENCE, "alignments": ALIGN}
+        routes = [route for field, route in names.items() if values.pop(field, False)] or [name]
+        result, *others = [await _compute(worker, request, run, x, values) for x in routes]
+        for other in others:
+            for row, more in zip(result["translations"], other["translations"], strict=True):
+                row[0] = more[0] | row[0]
+        return JSONResponse(result)
 
     return answer
 

@@ -1,5 +1,6 @@
 """What a translation model considers: probabilities, other tokens, the beam, cross-attention."""
 
+import difflib
 import functools
 import math
 import re
@@ -10,8 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from ml_collections import ConfigDict
 
-from transformer.data.characters import UNSPACED
+from transformer.analysis.alignment import (
+    ALIGNMENT_ROWS,
+    most_attended,
+    word_weights,
+    words_of_text,
+)
+from transformer.data.characters import UNSPACED, split_words, word_ends
+from transformer.data.pairs import Pair, canonical
 from transformer.data.tokenizer import EOS_ID
 from transformer.decoding.search import IMPOSSIBLE, PENALTIES
 from transformer.errors import UserError
@@ -20,8 +29,12 @@ from transformer.inference.hypotheses import Alternative, Branch, NextToken
 from transformer.inference.prefixes import SPACE, Prefix, too_long
 from transformer.inference.translator import Translator
 
+PAIRS_AT_ONCE = 256  # number of pairs whose weights are in memory at once
 MAX_CANDIDATES = 100  # maximum number of tokens of which `next_tokens` returns the probability
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures
+# Minimum weight of a link of guided heads, relative to the highest weight of the target word: of
+# 0.2 to 0.5, the one that places most tags well in validation sentences of the grammar.
+MIN_LINK = 0.3
 
 
 def count_and_temperature(num_best: int, temperature: float) -> tuple[int, float]:
@@ -164,3 +177,76 @@ class Inspector:
         written, _ = self._model.lines.write(text, line, self._model.lines.read(line)[1])
         ends_word = end < len(ids) and pieces[end].startswith(SPACE)
         return self._model.target_tokenizer.decode(ids[start:end]), written + " " * ends_word
+
+
+# -- word alignment: a link (i, j) joins source word i and target word j, counted from zero between
+# blanks in the texts as they are, whatever placeholders and letter case the model reads
+
+
+def attended_words(
+    translator: Translator,
+    variables: Variables,
+    pairs: Sequence[Pair],
+    done: Callable[[int], None] = lambda count: None,
+    inspect: type[Inspector] = Inspector,
+) -> Iterator[Float[np.ndarray, "rows layers H T S"]]:
+    """Yields each pair's attention from target to source words, for each row type."""
+    for first in range(0, len(pairs), PAIRS_AT_ONCE):
+        raw = pairs[first : first + PAIRS_AT_ONCE]
+        chunk = translator.read_pairs(raw)
+        sources, targets, *_ = zip(*map(canonical, chunk), strict=True)
+        read = translator.source_tokenizer.starts(sources)
+        written = translator.target_tokenizer.starts(targets)
+        results: list[Any] = [None] * len(chunk)
+        inspector = inspect(translator, variables)
+        for i, weights in inspector.cross_attention(sources, targets, first + 1, done):
+            # Truncated tokens have no attention weights.
+            rows, columns = weights.shape[2] - 1, weights.shape[3] - 1
+            source = words_of_text(word_ends(chunk[i].source), read[i][:columns])
+            target = words_of_text(word_ends(chunk[i].target), written[i][:rows])
+            stacked = np.stack([word_weights(weights, source, target, by) for by in ALIGNMENT_ROWS])
+            of_source = _raw_words(raw[i].source, chunk[i].source)
+            of_target = _raw_words(raw[i].target, chunk[i].target)
+            results[i] = of_target @ stacked @ of_source.T
+        yield from results
+
+
+def align_words(
+    translator: Translator, variables: Variables, train: ConfigDict, pairs: Sequence[Pair]
+) -> list[list[tuple[int, int]]]:
+    """Returns the links of translations as `translate` writes them; see `trained_links`."""
+    read = [Pair(*translator.without_case(variables, *pair[:2])) for pair in pairs]
+    words = attended_words(translator, variables, read)
+    links = (trained_links(train, weights[0]) for weights in words)
+    return [[(int(i), int(j)) for j, i in np.argwhere(of_pair)] for of_pair in links]
+
+
+def is_guided(train: ConfigDict) -> bool:
+    """Returns whether the run was trained with `train.guided_alignment`."""
+    return train.guided_alignment > 0
+
+
+def trained_links(
+    train: ConfigDict, weights: Float[np.ndarray, "layers H T S"]
+) -> Float[np.ndarray, "T S"]:
+    """Returns the links of target words to source words, given the weights of "output" rows.
+
+    With `train.guided_alignment`, a target word is linked to all source words with at least MIN_LINK
+    times its highest weight, in the trained heads. Otherwise, it is linked to the one with the
+    highest mean weight over the heads of the last layer; see `most_attended`.
+    """
+    if not is_guided(train):
+        return most_attended(weights[-1].mean(axis=0))
+    of_layer = weights[train.guided_layer - 1]
+    each = of_layer[train.guided_head - 1] if train.guided_head else of_layer.mean(axis=0)
+    return (each > 0) & (each >= MIN_LINK * each.max(axis=-1, keepdims=True, initial=0.0))
+
+
+def _raw_words(raw: str, read: str) -> Float[np.ndarray, "W R"]:
+    """Returns the share of each word of a text in the words that the model reads for it."""
+    sides = split_words(raw), split_words(read)
+    shares = np.zeros(tuple(map(len, sides)), np.float32)
+    for _, a, b, c, d in difflib.SequenceMatcher(None, *sides, autojunk=False).get_opcodes():
+        # The words of a copied string share its placeholder.
+        shares[a:b, c:d] = np.eye(b - a) if b - a == d - c else 1 / max(1, d - c)
+    return shares

@@ -14,6 +14,7 @@ from transformer.checks import check
 from transformer.config import assign
 from transformer.config.keys import having
 from transformer.data.corpora import Tagger
+from transformer.data.formats.tags import Aligned
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.files import import_sibling
@@ -26,7 +27,14 @@ from transformer.inference.hypotheses import Alternative, Branch, NextToken
 from transformer.inference.inspection import Inspector, count_and_temperature
 from transformer.inference.prefixes import Prefix
 from transformer.inference.translator import Translator
-from transformer.operations import OPERATIONS, Operation, Request, TextScore, list_of_texts, pair_up
+from transformer.operations import (
+    OPERATIONS,
+    Operation,
+    Request,
+    TextScore,
+    list_of_texts,
+    pair_up,
+)
 from transformer.runs.run import Run, TrainedRun
 from transformer.runs.workdir import load_config, run_folder, stored_run
 from transformer.tasks import REGISTRY
@@ -121,7 +129,6 @@ class LoadedRun(Run):
 
         Args:
           targets: translations of the texts; required for translation models, rejected for others.
-          source_tag: see `translate`.
         """
         operation, texts = self.operation("score"), list_of_texts(texts)
         targets = pair_up("score", self.trained.predictor, texts, targets)
@@ -143,6 +150,12 @@ class LoadedRun(Run):
         tokens = self.next_tokens(texts, targets, 1, source_tag=source_tag)
         return [estimate(weights, *each) for each in zip(targets, tokens, strict=True)]
 
+    def align(self, texts: Iterable[str], source_tag: str | None = None) -> list[Aligned]:
+        """Returns the translation of each text with its word links, found segment by segment."""
+        request = Request(list_of_texts(texts), source_tag=source_tag)
+        answers = self.operation("align").answer(request)
+        return [Aligned(row[0].text if row else "", links) for row, links in answers]
+
     def next_tokens(
         self,
         texts: Iterable[str],
@@ -154,7 +167,6 @@ class LoadedRun(Run):
         """Returns how probable each token of each target, or of each text itself, is.
 
         Args:
-          targets: see `score`.
           num_best: number of most probable tokens at each position.
           temperature: divides the logits: below 1 it sharpens, above 1 it flattens distributions.
         """
@@ -203,15 +215,12 @@ class LoadedRun(Run):
 
         Args:
           references: one or more lists, each with a reference translation of every text.
-          source_tag: see `translate`.
         """
         self._check_task("evaluate")
         sources, lists = self._tagged(texts, source_tag), list(map(list_of_texts, references))
         if not sources or not lists or {*map(len, lists)} != {len(sources)}:
-            counts = ", ".join(map(str, map(len, lists))) or "no"
-            raise UserError(
-                f"evaluate has {len(sources)} texts and {counts} references: give each text one"
-            )
+            counts = f"{len(sources)} texts and {', '.join(map(str, map(len, lists))) or 'no'}"
+            raise UserError(f"evaluate has {counts} references: give each text one")
         pairs = []
         for number, texts_of_pair in enumerate(zip(sources, *lists, strict=True), 1):
             source, first, *more = (refuse_blank(text, f"text {number}") for text in texts_of_pair)
@@ -224,11 +233,7 @@ class LoadedRun(Run):
         return {name: value for name, value in scores.items() if name not in ("counts", "texts")}
 
     def caption(self, pictures: Iterable[str], num_best: int | None = None) -> list[Any]:
-        """Returns a caption for each image, given the names of the image files.
-
-        Args:
-          num_best: see `translate`.
-        """
+        """Returns a caption for each image, given file names; `num_best` is as in `translate`."""
         return self._best("caption", pictures, num_best)
 
     def generate(self, prompts: Iterable[str], num_best: int | None = None) -> list[Any]:
@@ -259,14 +264,12 @@ class LoadedRun(Run):
 
         Args:
           target: a translation of the text; by default, the model generates the translation.
-          source_tag: see `translate`.
         """
         pair = self._pair("attention", text, target, source_tag)
         attention = self.trained.predictor.attention(self.trained.variables, *pair)
         if not attention.weights:
-            raise UserError(
-                f"config.model.architecture={self.config.model.architecture} has no attention"
-            )
+            name = self.config.model.architecture
+            raise UserError(f"config.model.architecture={name} has no attention")
         return attention
 
     @contextlib.contextmanager
@@ -309,11 +312,7 @@ class LoadedRun(Run):
         return attribute(self.trained.predictor, self.trained.variables, pair, method, steps)
 
     def export(self, format: str, folder: str | Path) -> Path:
-        """Exports the model and a model card in a format of `bridges.formats`; returns the folder.
-
-        Args:
-          folder: the folder to create.
-        """
+        """Exports the model and a model card in a format of `bridges.formats` to a new folder."""
         scores = (self.results or {}).get("test", {})
         params, predictor = self.trained.variables["params"], self.trained.predictor
         steps, metrics = self.trained.steps, REGISTRY[self.config.task].metrics

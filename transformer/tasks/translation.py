@@ -57,7 +57,7 @@ class TranslationTask(TokenTask):
     sources = sources.REGISTRY
     metrics = "translations"
     operations = ("translate", "score", "evaluate", "next_tokens", "alternatives", "beam")
-    operations += ("confidence", "lens", "attribution")
+    operations += ("confidence", "align", "lens", "attribution")
     reads, is_translated = PAIRS, True
 
     text: TranslationText

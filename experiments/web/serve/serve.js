@@ -107,11 +107,49 @@
     return found.map((each, i) => {
       const strange = each.degenerate ? [element("small", {}, STRANGE)] : [];
       const unsure = findUnsure(each.text, each.words ?? [], prefix.length);
-      const shownText = line(one, i, ...underlined(each.text || "∅", unsure));
+      const isAligned = i === 0 && one.run.operations.includes("align");
+      const parts = underlined(each.text || "∅", unsure);
+      const shownText = line(one, i, ...(isAligned ? inWords(parts) : parts));
+      const source = element("small", { class: "source", dir: "auto" }, ...inWords([text]));
       // The marks have no names for screen readers.
       const told = unsure.map(({ word, percent }) => `${word} ${percent}`).join(", ");
       if (told) shownText.setAttribute("aria-description", `unsure: ${told}`);
-      return element("li", {}, shownText, ...copying(each.text), number(each.score), ...strange);
+      const more = [...copying(each.text), number(each.score), ...strange];
+      const item = element("li", {}, shownText, ...more, ...(isAligned ? [source] : []));
+      if (isAligned) markLinks(item, [source, shownText], { ...asked, confidence: false });
+      return item;
+    });
+  }
+
+  /** A text of strings and elements, with an element for each word between white space. */
+  function inWords(parts) {
+    const tokens = parts.flatMap((part) => (typeof part === "string" ? part.split(/(\s+)/) : [part]));
+    const result = [];
+    let word = null;
+    for (const token of tokens.filter((each) => each !== "")) {
+      if (typeof token === "string" && BLANK.test(token)) result.push((word = null) ?? token);
+      else if (word) word.append(token);
+      else result.push(word = element("span", { class: "word" }, token));
+    }
+    return result;
+  }
+
+  /** Marks the word under the pointer, and the words of the other side that align with it. */
+  function markLinks(item, sides, asked) {
+    const words = sides.map((side) => [...side.querySelectorAll(".word")]);
+    const clear = () => words.flat().forEach((word) => word.classList.remove("linked"));
+    let answer = null;
+    item.addEventListener("pointerleave", clear);
+    item.addEventListener("pointerover", async ({ target }) => {
+      clear();
+      const word = target.closest(".word");
+      answer ??= word && post("translate", { ...asked, alignments: true }).catch(() => (answer = null));
+      const links = (await answer)?.translations[0][0].links ?? [];
+      if (!word?.matches(":hover")) return;
+      word.classList.add("linked");
+      const side = words[0].includes(word) ? 0 : 1;
+      const ends = links.filter((link) => words[side][link[side]] === word);
+      for (const link of ends) words[1 - side][link[1 - side]]?.classList.add("linked");
     });
   }
 

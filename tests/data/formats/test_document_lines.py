@@ -1,32 +1,32 @@
 """The lines of a document are its texts without codes, and come back to their places."""
 
 import pytest
+from test_tags import pieces_of
 
-from transformer.data.formats.document import Segment, TextDocument, Unit
+from transformer.data.formats.document import TextDocument, Unit
 from transformer.data.formats.lines import DocumentLines, divide
+from transformer.data.formats.tags import Aligned
 
 TIMES = [(0, 1), (1.2, 2), (2, 3), (8, 9), (9, 10)]  # seconds
 
 
-def document(*texts, has_rows=False, times=(), target=""):
-    """A document whose units are these texts, which `|` divides into segments."""
+def document(*texts, has_rows=False, times=(), target="", has_tags=True):
+    """A document whose units are these texts, with a bar after each."""
     whole, units = "", []
     for number, text in enumerate(texts):
-        segments = []
-        for part in text.split("|"):
-            gap = " " * (part.startswith(" ") and bool(segments))
-            part = part.removeprefix(gap)
-            place = len(whole), len(whole) + len(part)
-            segments.append(Segment(part, (place,), part, gap=gap))
-            whole += part + "|"
-        units.append(Unit(segments, target, times=times[number] if times else None))
+        pieces = pieces_of(text, len(whole)) if has_tags else [text]
+        place = len(whole), len(whole) + len(text)
+        time = times[number] if times else None
+        units.append(Unit(pieces, (place,), pieces, target=target, times=time))
+        whole += text + "|"
     result = TextDocument(whole, units, str)
     result.has_rows = has_rows
     return result
 
 
-def translated(lines, translate=str.upper):
-    return lines.write([translate(line) for line in lines.lines]).decode().split("|")[:-1]
+def translated(lines, translate=str.upper, links=()):
+    outputs = [Aligned(translate(line), links) for line in lines.lines]
+    return lines.write(outputs).decode().split("|")[:-1]
 
 
 def test_each_text_is_a_line_and_outer_white_space_stays():
@@ -35,12 +35,20 @@ def test_each_text_is_a_line_and_outer_white_space_stays():
     assert translated(lines) == [" ONE TWO", "3 – 4", "A"]
 
 
-def test_a_text_with_tags_is_one_line_and_divided_at_words_and_punctuation():
-    lines = DocumentLines(document("The old teacher sees| two birds|.", "a| b"))
-    assert (lines.lines, lines.divided) == (["The old teacher sees two birds.", "a b"], 2)
-    german = {lines.lines[0]: "Der alte Lehrer sieht zwei Vögel.", "a b": "c"}
-    parts = ["Der alte Lehrer sieht", "zwei Vögel", ".", "c", ""]
-    assert translated(lines, german.get) == parts
+def test_a_text_with_tags_is_one_line_and_its_tags_follow_the_links():
+    lines = DocumentLines(document("The old teacher sees <b>two <i/>birds</b>.", "a"))
+    assert (lines.lines, lines.tagged) == (["The old teacher sees two birds.", "a"], 1)
+    german = {lines.lines[0]: "Zwei Vögel sieht der alte Lehrer.", "a": "b"}
+    links = [(0, 3), (1, 4), (2, 5), (3, 2), (4, 0), (5, 1)]
+    right = ["<b>Zwei <i/>Vögel</b> sieht der alte Lehrer.", "b"]
+    assert translated(lines, german.get, links) == right
+
+
+def test_tags_of_a_subtitle_stay_in_it_though_its_sentence_goes_on():
+    lines = DocumentLines(document("I <i>have\nseen", "such</i> a thing.", times=TIMES))
+    assert lines.lines == ["I have seen such a thing."]
+    parts = translated(lines, lambda line: "Ich habe so etwas hier gesehen.", [(1, 1), (3, 3)])
+    assert parts == ["Ich\n<i>habe so", "etwas</i> hier gesehen."]
 
 
 def test_rows_of_a_message_are_lines_of_their_own():
@@ -59,9 +67,16 @@ def test_rows_of_a_message_are_lines_of_their_own():
     ],
 )
 def test_a_code_that_a_translation_lacks_stays_where_it_was(text, translation, result):
-    lines = DocumentLines(document(text))
+    lines = DocumentLines(document(text, has_tags=False))
     assert lines.lines[0] == text
     assert translated(lines, lambda x: translation if x == text else x.upper()) == [result]
+
+
+def test_links_go_on_around_a_code_that_a_translation_lacks():
+    lines = DocumentLines(document("see <b>file</b> %s-x of <i>it</i>"))
+    parts = {lines.lines[0]: "lacks", "see file": "die Datei", "-x of it": "-y von ihm"}
+    result = translated(lines, parts.get, [(0, 0), (1, 1), (2, 2)])
+    assert result == ["die <b>Datei</b> %s-y von <i>ihm</i>"]
 
 
 def test_entries_with_a_translation_stay_unless_asked():

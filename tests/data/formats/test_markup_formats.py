@@ -2,14 +2,17 @@
 
 import functools
 import io
+import re
 import zipfile
 
 import pytest
 
 from transformer.data.formats.bilingual import read_tmx, read_xliff
+from transformer.data.formats.lines import DocumentLines
 from transformer.data.formats.markdown import read_md
 from transformer.data.formats.markup import read_html
 from transformer.data.formats.office import read_docx, read_odt, read_xlsx
+from transformer.data.formats.tags import Aligned
 from transformer.errors import UserError
 
 PAGE = """<!DOCTYPE html><html><head><title>A &amp; B</title>
@@ -113,19 +116,29 @@ FILES = {
 
 
 def texts(document) -> list[str]:
-    return [segment.text for unit in document.units for segment in unit.segments]
+    pieces = (piece for unit in document.units for piece in unit.pieces)
+    return [text.strip() for text in pieces if isinstance(text, str) and text.strip()]
 
 
 def sources(read, data: bytes) -> list[str]:
     return [
-        "|".join(segment.gap + segment.text for segment in unit.segments)
+        "".join(piece if isinstance(piece, str) else "|" for piece in unit.pieces)
         for unit in read(data, "x").units
     ]
 
 
 def rewrite(read, data: bytes, change) -> bytes:
     document = read(data, "x")
-    return document.write([change(text) for text in texts(document)])
+    return document.write([changed(unit, change) for unit in document.units])
+
+
+def changed(unit, change) -> list:
+    """Returns the pieces with other texts in the same white space."""
+    text = re.compile(r"(?s)\S(.*\S)?")
+    return [
+        text.sub(lambda match: change(match[0]), each) if isinstance(each, str) else each
+        for each in unit.pieces
+    ]
 
 
 def members(data: bytes) -> dict[str, bytes]:
@@ -134,15 +147,10 @@ def members(data: bytes) -> dict[str, bytes]:
         return {name: files.read(name) for name in files.namelist()}
 
 
-def frame(document) -> list[str]:
-    """Returns the characters outside the places."""
-    pieces = []
-    for part in getattr(document, "_members", {"": document}).values():
-        places = [p for unit in part.units for each in unit.segments for p in each.places]
-        ends = [0, *(end for _, end in sorted(places))]
-        starts = [*(start for start, _ in sorted(places)), len(part.text)]
-        pieces += [part.text[end:start] for end, start in zip(ends, starts, strict=True)]
-    return ["".join(pieces)]
+def frame(read, data: bytes) -> bytes | dict[str, bytes]:
+    """Returns the document without the words of its texts."""
+    bare = rewrite(read, data, lambda text: "")
+    return members(bare) if bare[:2] == b"PK" else bare
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -158,14 +166,14 @@ def test_other_texts_are_read_again_and_the_rest_stays(name):
     new = '"{}" \u00fc<b> &amp; *a* _b_ [c](d) `e` | \\ \u20ac ]]> \U0001f600 1. x'
     changed = rewrite(read, data, new.format)
     assert texts(read(changed, "x")) == [*map(new.format, texts(read(data, "x")))]
-    if read is not read_md:  # `[ref]` becomes `[new][ref]`
-        assert frame(read(changed, "x")) == frame(read(data, "x"))
+    if read not in (read_md, read_docx):  # `[ref]` becomes `[new][ref]`; runs are new
+        assert frame(read, changed) == frame(read, data)
 
 
-def test_blocks_and_attributes_of_a_page_are_units_and_inline_tags_divide_segments():
+def test_blocks_and_attributes_of_a_page_are_units_and_inline_tags_are_pieces():
     assert sources(read_html, PAGE.encode()) == [
-        "A & B", "It's here", "Hello| big| bad| world,| use| now ok.", "Tip", "un|believ|able",
-        'a "q"', "one", "two", "three", "four", "5 < 6 \u00a9| 7", "type <here>",
+        "A & B", "It's here", "Hello |big  |bad|| world,|use | now| ok.", "Tip", "un|believ|able",
+        'a "q"', "one", "two", "three", "four", "5 < 6 \u00a9 | 7", "type <here>",
     ]  # fmt: skip
 
 
@@ -174,7 +182,7 @@ def test_a_changed_page_is_escaped():
     changed = rewrite(read_html, page, lambda text: f'{text}<"&')
     assert changed == (
         b'<p title="a&lt;&quot;&amp;"\talt=" b&lt;&quot;&amp;">'
-        b' x&lt;"&amp;&#32;<i>y z&lt;"&amp;<!-- c --></i>\r\n</p>'
+        b' x&lt;"&amp; <i>y&lt;"&amp;<!-- c --> z&lt;"&amp;</i>\r\n</p>'
     )
 
 
@@ -188,11 +196,12 @@ def test_xliff_writes_targets_with_the_inline_tags_of_the_source():
     document = read_xliff(XLIFF.encode(), "x")
     facts = [(unit.key, unit.source, unit.target, unit.is_fuzzy) for unit in document.units]
     assert facts == [
-        ("1", "Click here now", "", False), ("2", "One", "Eins", False), ("3", "A b", "A", True),
+        ("1", "Click here now", "", False), ("2", "One", "Eins", False), ("3", "A  b", "A", True),
         ("5", "<b>x & y</b>", "", False), ("6", "New", "", False),
     ]  # fmt: skip
-    assert document.write([None] * 8) == XLIFF.encode()
-    lines = document.write([text.upper() + "&" for text in texts(document)]).decode().splitlines()
+    assert document.write([None] * 5) == XLIFF.encode()
+    lines = rewrite(read_xliff, XLIFF.encode(), lambda text: text.upper() + "&")
+    lines = lines.decode().splitlines()
     source = '<source>Click <g id="1">here</g><x id="2"/> now </source>'
     target = '<target>CLICK&amp; <g id="1">HERE&amp;</g><x id="2"/> NOW&amp; </target>'
     assert lines[1:5] == [f'  <trans-unit id="1">{source}{target}</trans-unit>',
@@ -202,7 +211,7 @@ def test_xliff_writes_targets_with_the_inline_tags_of_the_source():
         '<target state="needs-l10n">A&amp; <ph id="1">%s</ph> B&amp;</target>']  # fmt: skip
     assert lines[5:7] == XLIFF.splitlines()[5:7]
     assert "<target><![CDATA[<B>X & Y</B>&]]></target>" in lines[7]
-    changed = document.write([None] * 6 + ["]]>", None])
+    changed = document.write([None, None, None, ["]]>"], None])
     assert [unit.target for unit in read_xliff(changed, "x").units] == ["", "Eins", "A", "]]>", ""]
 
 
@@ -232,7 +241,7 @@ def test_tmx_writes_the_variant_of_the_language_or_inserts_it():
 
 def test_markdown_keeps_its_codes_and_the_labels_of_references():
     assert sources(read_md, NOTES.encode())[1:3] == [
-        "See| and| a| link|, two * 3\n* 4 & 5.| Then| ,| ref| and| Col|; x", "an image"
+        "See | and |a |link||, two * 3\n* 4 & 5.|Then |, |ref| and |Col|; x", "an image"
     ]  # fmt: skip
     changed = rewrite(read_md, NOTES.encode(), str.upper).decode().splitlines()
     pairs = [(old, new) for old, new in zip(NOTES.splitlines(), changed, strict=True) if old != new]
@@ -261,12 +270,35 @@ def test_a_letter_for_a_punctuation_mark_does_not_break_emphasis():
 
 
 def test_runs_of_a_word_document_with_one_format_are_one_text():
-    assert sources(read_docx, DOCX) == ["Hello world| bold| after", "box", "Top"]
+    assert sources(read_docx, DOCX) == ["Hello world |bold|after|", "box", "Top"]
     changed = members(rewrite(read_docx, DOCX, str.upper))["word/document.xml"].decode()
-    upper = WORD.replace("> Hel<", "> HELLO WORLD<").replace("lo wo", "").replace("rld ", " ")
-    for text in ("bold", "after", "box"):
-        upper = upper.replace(f">{text}<", f">{text.upper()}<")
-    assert changed == upper
+    run, bold = '<w:r><w:t xml:space="preserve">', "<w:r><w:rPr><w:b/></w:rPr>"
+    text, end = '<w:t xml:space="preserve">', "</w:t></w:r>"
+    first, rest = WORD.split("Hel")[0] + end, WORD.split("</w:r><w:del>")[1]
+    runs = f"{run}HELLO WORLD {end}{bold}{text}BOLD{end}{bold}<w:tab/></w:r>{bold}{text}AFTER{end}"
+    assert changed == f"{first}{runs}<w:del>{rest.replace('box<', 'BOX<')}"
+
+
+def test_runs_and_links_of_a_paragraph_change_their_order_with_the_words():
+    run = "<w:r>{}<w:t xml:space='preserve'>{}</w:t></w:r>".format
+    field = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'.format
+    bold, note = "<w:rPr><w:b/></w:rPr>", "<w:r><w:footnoteReference w:id='1'/></w:r>"
+    link = f'<w:hyperlink r:id="1">{run("", "red house")}</w:hyperlink>'
+    page = f"{field('begin')}<w:r><w:instrText>PAGE</w:instrText></w:r>{field('end')}"
+    parts = run("", "We see "), run(bold, "now"), note, run("", " a "), link, run("", " on "), page
+    head, tail = '<w:document xmlns:w="w" xmlns:r="r"><w:p>', "</w:p></w:document>"
+    text = "".join((head, *parts, run("", " it."), tail))
+    lines = DocumentLines(read_docx(archive(**{"word/document.xml": text}), "x.docx"))
+    assert lines.lines == ["We see now a red house on it."]
+    links = [(0, 3), (1, 2), (2, 4), (4, 0), (5, 1), (6, 5), (7, 6)]
+    data = lines.write([Aligned("Rotes Haus sehen wir jetzt auf ihm.", links)])
+    changed = members(data)["word/document.xml"].decode().replace('"preserve"', "'preserve'")
+    link = link.replace("red house", "Rotes Haus")
+    runs = link, run("", " sehen wir "), run(bold, "jetzt"), note, run("", " auf ")
+    page = page.replace("<w:r>", "", 1)
+    assert changed.partition("<w:p>")[2] == "".join(
+        (*runs, "<w:r>", page, run("", " ihm."), "</w:p></w:document>")
+    )
 
 
 def test_the_text_of_a_link_field_is_a_text():
@@ -274,9 +306,9 @@ def test_the_text_of_a_link_field_is_a_text():
     assert "7" in texts(read_docx(data, "x"))
 
 
-def test_notes_do_not_divide_paragraphs_and_runs_of_a_cell_are_segments():
-    assert sources(read_odt, ODT) == ["Head", "Two| big| words| here", "Note"]
-    assert sources(read_xlsx, XLSX) == ["Plain", "un|bold", "Cell"]
+def test_notes_do_not_divide_paragraphs_and_runs_of_a_cell_are_pieces():
+    assert sources(read_odt, ODT) == ["Head", "Two |big||words| here", "Note"]
+    assert sources(read_xlsx, XLSX) == ["Plain", "|un|bold", "Cell"]
 
 
 def test_files_of_an_archive_without_texts_keep_their_compressed_bytes():

@@ -108,7 +108,7 @@ def test_health_runs_metrics_and_schema_are_answered(site, runs):
     described = site.get("/api/runs").json()
     assert [run["name"] for run in described["runs"]] == [run.name for run in runs]
     asked = ["next_tokens", "alternatives", "beam", "lens", "attention", "intervene"]
-    assert described["runs"][0]["operations"] == ["translate", "score", *asked]
+    assert described["runs"][0]["operations"] == ["translate", "score", "align", *asked]
     sizes = {"body": 2**20, "texts": 64, "characters": 5_000, "tokens": 8_192, "waiting": 256}
     assert described["limits"] == sizes | {"seconds": 30.0}
     site.post("translate", {"texts": ["a b c"]})

@@ -5,6 +5,7 @@ https://www.gala-global.org/tmx-14b
 """
 
 import re
+from collections.abc import Iterator
 
 from transformer.data.files.tmx import plain_tag, with_languages
 from transformer.data.formats import markup
@@ -41,22 +42,22 @@ def read_xliff(data: bytes, name: str) -> Document:
         if switches[:1] == ["no"] or {"alt-trans", "matches"} & {tag for tag, _ in path}:
             continue
         opening = text[source.tag.start : source.tag.end].partition("source")[0] + "target>"
-        unit = _unit(text, source, target, source, opening)
         facts = path[0][1] | (markup.values(text, target.tag) if target else {})
         state, approved = facts.get("state", ""), facts.get("approved")
         is_fuzzy = state.startswith("needs-") or facts.get("state-qualifier") == "fuzzy-match"
         ids = [each.get("id", "") for tag, each in path if tag in ("segment", "trans-unit", "unit")]
-        unit = unit._replace(key="/".join(filter(None, reversed(ids))))
-        if approved != "yes" and state in UNTRANSLATED:
-            unit = unit._replace(target="")
-        units.append(unit._replace(is_fuzzy=approved == "no" or (is_fuzzy and approved != "yes")))
+        is_fuzzy = approved == "no" or (is_fuzzy and approved != "yes")
+        for unit in _units(text, source, target, source, opening):
+            unit = unit._replace(key="/".join(filter(None, reversed(ids))), is_fuzzy=is_fuzzy)
+            is_new = approved != "yes" and state in UNTRANSLATED
+            units.append(unit._replace(target="" if is_new else unit.target))
     return markup.document(text, units, encoding, mark)
 
 
-def _unit(
+def _units(
     text: str, source: Element, target: Element | None, sibling: Element, opening: str
-) -> Unit:
-    """Returns a unit that writes the source's inline tags and new texts into the target.
+) -> Iterator[Unit]:
+    """Yields the unit that writes the source's inline tags and new texts into the target, if any.
 
     A missing target is inserted after `sibling`, in the tags `opening`.
     """
@@ -69,21 +70,18 @@ def _unit(
         opening = text[text.rindex(">", 0, start) + 1 : start] + opening  # with its white space
         place = end, end
     closing = "".join(f"</{tag}>" for tag in reversed(re.findall(r"<([^\s/>]+)", opening)))
-    translation = markup.segments(text, target.parts if target else [])
-    segments, last = [], source.tag.end
-    for segment in markup.segments(text, source.parts):
-        before = text[last : segment.places[0][0]]
-        last = segment.places[-1][1]
-        segments.append(segment._replace(places=(place,), current=None, before=before))
-        place = end, end
-    if segments:
-        before = re.sub(r"\s*/>$", ">", opening) + segments[0].before
-        segments[0] = segments[0]._replace(before=before)
-        segments[-1] = segments[-1]._replace(after=text[last : source.end] + closing)
-    if target and len(segments) == 1 and len(translation) == 1:
-        is_whole = translation[0].places == ((target.tag.end, target.end),)
-        segments[0] = segments[0]._replace(current=translation[0].text if is_whole else None)
-    return Unit(segments, Unit(translation).source)
+    translations = markup.units(text, target.parts if target else [])
+    for unit in markup.units(text, source.parts):
+        (start, _), (_, end) = unit.places[0], unit.places[-1]
+        before = re.sub(r"\s*/>$", ">", opening) + text[source.tag.end : start]
+        after = text[end : source.end] + closing
+        translation = translations[0].source if translations else ""
+        is_whole = target and [each.places for each in translations] == [
+            ((target.tag.end, target.end),)
+        ]
+        current = translations[0].pieces if is_whole and len(unit.pieces) == 1 else None
+        unit = unit._replace(places=(place,), current=current, target=translation)
+        yield unit._replace(before=before, after=after)
 
 
 def read_tmx(data: bytes, name: str, source_language: str, target_language: str) -> Document:
@@ -106,8 +104,9 @@ def read_tmx(data: bytes, name: str, source_language: str, target_language: str)
             assert source.parent
             opening = f'<tuv xml:lang="{target_language}"><seg>'
             target = segments.get(plain_tag(target_language))
-            unit = _unit(text, source, target, source.parent, opening)
-            units.append(unit._replace(key=markup.values(text, tag).get("tuid", "")))
+            key = markup.values(text, tag).get("tuid", "")
+            new = _units(text, source, target, source.parent, opening)
+            units += (unit._replace(key=key) for unit in new)
     if memory and not units:
         languages = {language for variants in memory.values() for language in variants}
         listed = ", ".join(sorted(languages))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from transformer.data.formats.document import Segment, TextDocument, Unit, damaged, decode
+from transformer.data.formats.document import TextDocument, Unit, damaged, decode
 from transformer.errors import UserError
 
 STRING = r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*'
@@ -44,8 +44,8 @@ def read_po(data: bytes, name: str) -> TextDocument:
         for form in MSGSTR.finditer(text, entry.start(), last) if msgid.strip() else ():
             source = plural if form[1] not in (None, "[0]") else msgid
             target, key = _unquote(form[2]), f"{context}\4{msgid}{form[1] or ''}"
-            segment = Segment(source, (form.span(2), *outdated), target)
-            units.append(Unit([segment], target, key, is_fuzzy=is_fuzzy))
+            unit = Unit([source], (form.span(2), *outdated), [target], target=target)
+            units.append(unit._replace(key=key, is_fuzzy=is_fuzzy))
 
     def escape(new: str) -> str:  # as in gettext, each line of several is a string
         lines = [line.translate(ESCAPED) for line in re.findall(r".*\n|.+", new)]
@@ -74,17 +74,17 @@ def read_json(data: bytes, name: str) -> TextDocument:
     return TextDocument(text, units, escape, encoding, mark)
 
 
-def _parse_string(text: str, start: int, strict: bool) -> tuple[Segment, int]:
+def _parse_string(text: str, start: int, strict: bool) -> tuple[Unit, int]:
     value, end = json.decoder.__dict__["scanstring"](text, start, strict)
-    return Segment(value, ((start - 1, end),), value), end
+    return Unit([value], ((start - 1, end),), [value]), end
 
 
 def _strings(value: Any, key: str) -> Iterator[Unit]:
     if isinstance(value, dict | list):
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _strings(inner, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, Segment) and value.text.strip():
-        yield Unit([value], key=key)
+    elif isinstance(value, Unit) and value.source.strip():
+        yield value._replace(key=key)
 
 
 def read_properties(data: bytes, name: str) -> TextDocument:
@@ -101,7 +101,7 @@ def read_properties(data: bytes, name: str) -> TextDocument:
     for match in PROPERTY.finditer(text):
         key, value = (PROPERTY_ESCAPE.sub(_character, match[n]) for n in ("key", "value"))
         if value.strip():
-            units.append(Unit([Segment(value, (match.span("value"),), value)], key=key))
+            units.append(Unit([value], (match.span("value"),), [value], key=key))
     last = "\x7f" if text.isascii() else "\xff" if encoding == "latin-1" else "\U0010ffff"
 
     def escape(new: str) -> str:

@@ -5,12 +5,14 @@ keeps its bytes, so a format never writes a file; it only says where each text s
 """
 
 import abc
+import bisect
 import codecs
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from transformer.data.formats.tags import CLOSE, OPEN, Pieces, plain_text
 from transformer.errors import UserError, shorten
 
 BOMS = {  # byte order marks; UTF-32 first, whose mark begins like the one of UTF-16
@@ -20,45 +22,34 @@ BOMS = {  # byte order marks; UTF-32 first, whose mark begins like the one of UT
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
-Texts = Sequence[str | None]  # the new text of each segment, or None to keep the present one
-
-
-class Segment(NamedTuple):
-    """A text between two inline codes, such as tags, and where its translation is written.
-
-    Attributes:
-      text: the text to translate, without escapes.
-      places: (start, end) offsets in characters. The translation replaces the first place, and the
-        others become empty: Word, for example, divides a text into runs of the same format.
-      current: the text that the places have now, or None if they have none. For a document in one
-        language, it equals `text`.
-      before: characters to insert before the translation, such as a tag that is missing.
-      after: characters to insert after the translation.
-      gap: the white space between the text and the one of the previous segment, or ''.
-      escape: writes a text as characters of this place, or None for the document's function.
-    """
-
-    text: str
-    places: tuple[tuple[int, int], ...]
-    current: str | None = None
-    before: str = ""
-    after: str = ""
-    gap: str = ""
-    escape: Callable[[str], str] | None = None
+Texts = Sequence[Pieces | None]  # the new pieces of each unit, or None to keep the present ones
 
 
 class Unit(NamedTuple):
     """A text that is translated as a whole, such as a paragraph, a message or a subtitle.
 
     Attributes:
-      segments: the parts between inline codes, which stay in their places.
+      pieces: the text, without escapes, and its inline tags.
+      places: (start, end) offsets in characters. The translation replaces the first place, and the
+        others become empty: Word, for example, divides a text into runs of the same format.
+      current: the pieces that the places have now, or None if they have none. For a document in one
+        language, they equal `pieces`.
+      before: characters to insert before the translation, such as a tag that is missing.
+      after: characters to insert after the translation.
+      write: writes a text as characters of this place, or None for the document's function. Its
+        further arguments are the pieces around the text, or ''.
       target: the translation that the document has, or '' if it has none.
       key: what identifies the unit in the same document of another language, or ''.
       times: the start and the end of a subtitle in seconds, or None.
       is_fuzzy: whether the translation that the document has must be checked by a person.
     """
 
-    segments: Sequence[Segment]
+    pieces: Pieces
+    places: tuple[tuple[int, int], ...]
+    current: Pieces | None = None
+    before: str = ""
+    after: str = ""
+    write: Callable[..., str] | None = None
     target: str = ""
     key: str = ""
     times: tuple[float, float] | None = None
@@ -66,8 +57,8 @@ class Unit(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The text to translate, without inline codes."""
-        return "".join(segment.gap + segment.text for segment in self.segments)
+        """The text to translate, without inline tags."""
+        return plain_text(self.pieces)
 
 
 class Document(abc.ABC):
@@ -83,9 +74,9 @@ class Document(abc.ABC):
 
     @abc.abstractmethod
     def write(self, texts: Texts) -> bytes:
-        """Returns the file with new texts of all segments, in the order of the units.
+        """Returns the file with new pieces of all units, in their order.
 
-        A text that equals the current one keeps its bytes.
+        Pieces that equal the current ones keep their bytes.
         """
 
 
@@ -108,19 +99,30 @@ class TextDocument(Document):
     errors: str = "strict"
 
     def write(self, texts: Texts) -> bytes:
-        changes: list[tuple[int, int, str]] = []
-        segments = (segment for unit in self.units for segment in unit.segments)
-        for segment, new in zip(segments, texts, strict=True):
-            if new is not None and new != segment.current:
-                (start, end), *others = segment.places
-                raw = (segment.escape or self.escape)(new)
-                changes.append((start, end, segment.before + raw + segment.after))
-                changes += [(*place, "") for place in others]
-        pieces, last = [], 0
-        for start, end, new in sorted(changes, key=lambda change: change[:2]):
-            pieces += self.text[last:start], new
-            last = end
-        text = "".join(pieces) + self.text[last:]
+        changes: list[tuple[int, int, list[str | tuple[int, int]]]] = []
+        for unit, pieces in zip(self.units, texts, strict=True):
+            if pieces is not None and (unit.current is None or [*pieces] != [*unit.current]):
+                (start, end), *others = unit.places
+                changes.append(
+                    (start, end, [unit.before, *self._written(unit, pieces), unit.after])
+                )
+                changes += [(*place, []) for place in others]
+        changes.sort(key=lambda change: (change[0], change[0] < change[1], -change[1]))
+
+        def copy(start: int, end: int) -> Iterator[str]:
+            """Yields a part of the text, with the changes in it: a tag may contain a footnote."""
+            for number in range(bisect.bisect_left(changes, (start,)), len(changes)):
+                first, last, parts = changes[number]
+                if first >= end and start < end:
+                    break
+                if start <= first and last <= end:
+                    yield self.text[start:first]
+                    for part in parts:
+                        yield from [part] if isinstance(part, str) else copy(*part)
+                    start = last
+            yield self.text[start:end]
+
+        text = "".join(copy(0, len(self.text)))
         try:
             return self.mark + text.encode(self.encoding, self.errors)
         except UnicodeEncodeError as error:
@@ -129,6 +131,19 @@ class TextDocument(Document):
                 f"the encoding {self.encoding} of the document has no {lacking!r}, which a "
                 "translation has: convert the document to UTF-8 first"
             ) from None
+
+    def _written(self, unit: Unit, pieces: Pieces) -> Iterator[str | tuple[int, int]]:
+        """Yields the characters of texts, and the places of tags with what is around them."""
+        writers = [unit.write or (lambda text, *_: self.escape(text))]
+        for before, piece, after in zip(["", *pieces], pieces, [*pieces[1:], ""], strict=False):
+            if isinstance(piece, str):
+                yield writers[-1](piece, before, after)
+                continue
+            yield from (piece.before, piece.place, piece.after)
+            if piece.kind == OPEN:
+                writers.append(piece.write or writers[-1])
+            elif piece.kind == CLOSE:
+                writers = writers[:-1] or writers
 
 
 def decode(data: bytes, name: str, declared: str = "") -> tuple[str, str, bytes]:

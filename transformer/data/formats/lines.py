@@ -11,24 +11,24 @@ import regex
 
 from transformer.data.characters import UNSPACED
 from transformer.data.formats.document import Document, Unit
+from transformer.data.formats.tags import Aligned, Pieces, join_aligned, place_tags
 from transformer.data.words import TEMPLATES
 
 CODE = regex.compile("|".join(("%%", r"\{\}", *TEMPLATES)))  # strings that a translation must keep
 LETTER = regex.compile(r"\p{L}")
 SPACE = regex.compile(rf"\s+|(?<={UNSPACED.pattern})(?=\w)")  # where a line may end
-SPACE_OR_MARK = regex.compile(rf"{SPACE.pattern}|(?<=[^\w\s])|(?=[^\w\s])")
 SENTENCE_END = re.compile(r"[.!?…。！？:;♪][\"”’'»)\]]*\s*$")
 SPEAKER = re.compile(r"\s*[-–—]")  # before what a speaker says, if a subtitle has two of them
 LONGEST_PAUSE = 1.0  # seconds between two subtitles of one sentence
 MAX_CUES = 4  # maximum number of subtitles that are translated together
-Outputs = Sequence[str]  # the translation of each line
+Outputs = Sequence[Aligned]  # the translation of each line
 
 
 class DocumentLines:
     """The lines of a document that are translated.
 
-    A text with inline codes, such as tags, is one line, as is a sentence that runs over several
-    subtitles. Its translation is divided by length.
+    A text with inline tags is one line, as is a sentence that runs over several subtitles, whose
+    translation is divided by length.
 
     Args:
       retranslates: whether entries that have a translation are translated, too.
@@ -36,22 +36,22 @@ class DocumentLines:
     Attributes:
       lines: the lines, in the order of the document.
       left_out: the number of entries that keep the translation that they have.
-      divided: the number of lines with inline codes, whose places are a guess.
+      tagged: the number of texts with inline tags, placed by the links of words.
     """
 
     def __init__(self, document: Document, retranslates: bool = False):
         self.lines: list[str] = []
-        self.left_out = self.divided = 0
+        self.left_out = self.tagged = 0
         self._document = document
-        self._writers: list[Callable[[Outputs], Sequence[str | None]]] = []
+        self._writers: list[Callable[[Outputs], Sequence[Pieces | None]]] = []
         for group in _sentences(document.units):
-            unit, count = group[0], len(group[0].segments)
+            unit = group[0]
             if unit.target and not retranslates:
                 self.left_out += 1
-                self._writers.append(lambda _, count=count: [None] * count)
-            elif count > 1 or (unit.times and not SPEAKER.match(unit.source)):
-                self.divided += count > 1
-                self._add_joined(group, has_rows=bool(unit.times))
+                self._writers.append(lambda _: [None])
+            elif len(unit.pieces) > 1 or (unit.times and not SPEAKER.match(unit.source)):
+                self.tagged += sum(len(unit.pieces) > 1 for unit in group)
+                self._add_joined(group)
             else:
                 has_rows = bool(unit.times) or document.has_rows
                 self._add_rows(unit.source.split("\n") if has_rows else [unit.source])
@@ -62,25 +62,28 @@ class DocumentLines:
 
     def _add_rows(self, rows: Sequence[str]) -> None:
         writers = [self._read(row) for row in rows]
-        self._writers.append(lambda outputs: ["\n".join(write(outputs) for write in writers)])
+        self._writers.append(
+            lambda outputs: [["\n".join(write(outputs).text for write in writers)]]
+        )
 
-    def _add_joined(self, units: Sequence[Unit], has_rows: bool) -> None:
-        """Adds units as one line; if they have rows, each place gets as many as before."""
-        texts, gaps = [], []
-        for unit in units:
-            gaps += [" ", *(segment.gap for segment in unit.segments[1:])]
-            texts += [segment.text for segment in unit.segments]
-        write_all = self._read("".join(itertools.chain(*zip(gaps, texts, strict=True)))[1:])
+    def _add_joined(self, units: Sequence[Unit]) -> None:
+        """Adds units as one line; each subtitle gets as many rows as before."""
+        texts = [unit.source for unit in units]
+        write_all = self._read(" ".join(texts))
 
-        def write(outputs: Outputs) -> list[str]:
-            pieces = divide(write_all(outputs), [*map(len, texts)], [*map(bool, gaps[1:])])
-            rows = [has_rows * text.count("\n") + 1 for text in texts]
-            pairs = zip(pieces, rows, strict=True)
-            return [piece if n == 1 else "\n".join(divide(piece, [1] * n)) for piece, n in pairs]
+        def write(outputs: Outputs) -> Iterator[Pieces]:
+            whole, source, target = write_all(outputs), 0, 0
+            parts = divide(whole.text, [*map(len, texts)])
+            for unit, text, part in zip(units, texts, parts, strict=True):
+                rows = bool(unit.times) * text.count("\n") + 1
+                part = part if rows == 1 else "\n".join(divide(part, [1] * rows))
+                links = [(i - source, j - target) for i, j in whole.links]
+                yield place_tags(unit.pieces, part, links) if len(unit.pieces) > 1 else [part]
+                source, target = source + len(text.split()), target + len(part.split())
 
-        self._writers.append(write)
+        self._writers.append(lambda outputs: [*write(outputs)])
 
-    def _read(self, text: str) -> Callable[[Outputs], str]:
+    def _read(self, text: str) -> Callable[[Outputs], Aligned]:
         """Adds a line; returns a function that writes its translation, in the same white space.
 
         If a translation lacks a code such as `%s`, the texts between codes are translated alone.
@@ -88,7 +91,8 @@ class DocumentLines:
         inner = text.strip()
         before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
         if not LETTER.search(CODE.sub("", inner)):
-            return lambda outputs: text
+            count = len(inner.split())
+            return lambda outputs: Aligned(text, [(i, i) for i in range(count)])
         number, codes = len(self.lines), CODE.findall(inner)
         self.lines.append(" ".join(inner.split()))
         texts = CODE.split(inner) if codes else []
@@ -96,31 +100,30 @@ class DocumentLines:
             *itertools.chain(*itertools.zip_longest(map(self._read, texts), codes, fillvalue=""))
         ]
 
-        def write(outputs: Outputs) -> str:
-            whole = outputs[number].strip()
-            if sorted(CODE.findall(whole)) != sorted(codes):
-                whole = "".join(part if isinstance(part, str) else part(outputs) for part in parts)
-            return before + whole + after
+        def write(outputs: Outputs) -> Aligned:
+            whole = outputs[number]
+            if sorted(CODE.findall(whole.text)) != sorted(codes):
+                written = [
+                    Aligned(x, [(0, 0)]) if isinstance(x, str) else x(outputs) for x in parts
+                ]
+                sources = itertools.chain(*itertools.zip_longest(texts, codes, fillvalue=""))
+                whole = join_aligned([*zip(sources, written, strict=True)])
+            return whole._replace(text=before + whole.text.strip() + after)
 
         return write
 
 
-def divide(text: str, sizes: Sequence[int], gaps: Sequence[bool] = ()) -> list[str]:
-    """Divides a text into parts whose lengths are about proportional to `sizes`.
+def divide(text: str, sizes: Sequence[int]) -> list[str]:
+    """Divides a text at white space into parts of lengths that are about proportional to `sizes`.
 
-    Args:
-      gaps: whether there is white space between a part and the next one, which is left out; by
-        default there is. A text may be divided next to punctuation otherwise.
+    Chinese and Japanese texts are divided between characters, too.
     """
-    cuts, has_gap = [0], [True, *(gaps or [True] * (len(sizes) - 1)), True]
-    for number, share in enumerate(itertools.accumulate(sizes[:-1]), 1):
+    cuts = [0]
+    for share in itertools.accumulate(sizes[:-1]):
         ideal = len(text) * share / max(1, sum(sizes))
-        breaks = SPACE if has_gap[number] else SPACE_OR_MARK
-        places = [match.end() for match in breaks.finditer(text) if match.end() > cuts[-1]]
+        places = [match.end() for match in SPACE.finditer(text) if match.end() > cuts[-1]]
         cuts.append(min(places, key=lambda place: abs(place - ideal), default=len(text)))
-    parts = [text[start:end] for start, end in itertools.pairwise([*cuts, len(text)])]
-    parts = [part.lstrip() if gap else part for part, gap in zip(parts, has_gap, strict=False)]
-    return [part.rstrip() if gap else part for part, gap in zip(parts, has_gap[1:], strict=True)]
+    return [text[start:end].strip() for start, end in itertools.pairwise([*cuts, len(text)])]
 
 
 def _sentences(units: Iterable[Unit]) -> Iterator[list[Unit]]:

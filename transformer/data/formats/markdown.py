@@ -9,14 +9,15 @@ Source: CommonMark 0.31, https://spec.commonmark.org
 import functools
 import html
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from transformer.data.formats import markup
-from transformer.data.formats.document import Document, Segment, Unit, decode
+from transformer.data.formats.document import Document, Unit, decode
 from transformer.data.formats.markup import Event
+from transformer.data.formats.tags import CLOSE, OPEN, Tag
 
 FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 PREFIX = re.compile(r"(?m)^[ \t]*>[ \t>]*")  # of a line in a quotation
@@ -36,7 +37,7 @@ FIXED = re.compile(  # the mark of a footnote, a tick box or an address
 )
 ESCAPE = re.compile(rf"\\([!-/:-@\[-`{{-~{BAR}])|(&(?:#\w{{1,7}}|\w{{2,32}});)|[ \t]*\r?\n[ \t]*")
 SPECIAL = re.compile(r"[\\`*\[\]<~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)")
-OPENED, CLOSED = re.compile(r"(?<=[*_~])(?=[\W_])"), re.compile(r"(?<=[\W_])(?=[*_~])")
+TAG = re.compile(rf"<(/?)(?!(?:{'|'.join(markup.VOID)})\b)[a-zA-Z](?!.*/>)", re.DOTALL)
 START = re.compile(  # of a list, a heading, a quotation or an underline
     r"^[ \t]*(?:\d{1,9}(?=[.)](?!\S))|(?=(?:#{1,6}|[-+])(?!\S)|>|=+\s*$|-+\s*$))", re.MULTILINE
 )
@@ -68,7 +69,7 @@ def read_md(data: bytes, name: str) -> Document:
             line_break = re.search(r"\n([ \t>]*)", text[start:position])
             prefix = line_break[1] if line_break else ""
             write = functools.partial(_escape, parent=parent, prefix=prefix)
-            units += map(Unit, _segments(plain, tokens, write))
+            units += (unit._replace(write=write) for unit in _units(plain, tokens))
         parent = token.type
     return markup.document(text, units, encoding, mark)
 
@@ -86,16 +87,16 @@ def _places(
             yield token.type, match
 
 
-def _escape(text: str, parent: str, prefix: str, ends: Sequence[object]) -> str:
+def _escape(text: str, before: str | Tag, after: str | Tag, parent: str, prefix: str) -> str:
     """Returns a text as characters of Markdown; `prefix` begins its other lines in the file.
 
-    A letter at one of `ends` becomes a reference: `**` is no end of bold text in **`a`**b.
+    A letter next to a tag becomes a reference: `**` is no end of bold text in **`a`**b.
     """
     text = START.sub(r"\g<0>\\", SPECIAL.sub(r"\\\g<0>", text))
     text = text.replace("|", r"\|") if parent in ("th_open", "td_open") else text
-    if ends[0] and text[:1].isalnum():
+    if isinstance(before, Tag) and before.kind == CLOSE and text[:1].isalnum():
         text = f"&#{ord(text[0])};{text[1:]}"
-    if ends[1] and text[-1:].isalnum():
+    if isinstance(after, Tag) and after.kind == OPEN and text[-1:].isalnum():
         text = f"{text[:-1]}&#{ord(text[-1])};"
     is_line = parent in ("th_open", "td_open", "heading_open")
     return text.replace("\n", " " if is_line else "\n" + prefix)
@@ -107,38 +108,34 @@ def _plain(raw: str) -> str:
     return text.replace(BAR, "|")
 
 
-def _segments(
-    text: str, tokens: Sequence[tuple[str, re.Match[str]]], write: Callable[..., str]
-) -> list[list[Segment]]:
-    """Returns the segments of a block, and those of each image's description."""
+def _units(text: str, tokens: Sequence[tuple[str, re.Match[str]]]) -> list[Unit]:
+    """Returns the unit of a block, and those of the descriptions of images."""
     start, end = tokens[0][1].start(), tokens[-1][1].end()
-    codes = [match.span() for match in FIXED.finditer(text, start, end)]
-    codes += [match.span() for name, match in tokens if name not in TEXTS]
-    parts, labels, descriptions, opening = [], [], [], 0
-    for first, last in sorted(codes):
-        if first >= start:
-            parts += Event("text", start, first), Event("code", first, last)
-            start = last
+    codes = [Event("code", *match.span()) for match in FIXED.finditer(text, start, end)]
+    labels, openings, result = {}, [], []
     for name, match in tokens:
-        if name == "link_open":
-            opening = match.end()
-        elif name == "link_close" and match["end"] in ("]", "][]"):
-            labels.append((opening, *match.span()))
+        kind = name.rpartition("_")[2] if name.endswith(("_open", "_close")) else "code"
+        first, last = match.span()
+        if name == "html_inline" and (html_tag := TAG.match(match[0])):
+            kind = "close" if html_tag[1] else "open"
+        elif name == "link_open":
+            openings.append(last)
+        elif name == "link_close" and (opening := openings.pop()):
+            if match["end"] in ("]", "][]"):  # a reference needs its label: [new text][label]
+                labels[first] = f"[{text[opening:first]}]".replace(BAR, "|")
         elif name == "image" and match["end"] not in ("]", "][]"):
-            descriptions.append([Event("text", match.start() + 2, match.start("end"))])
-    blocks = [
-        markup.segments(text, [part for part in each if part.start < part.end], _plain)
-        for each in ([*parts, Event("text", start, end)], *descriptions)
-    ]
-    for block in blocks:
-        for i, each in enumerate(block):  # a punctuation mark at emphasis may become a letter
-            start, end = each.places[0]
-            ends = OPENED.match(text, start), CLOSED.match(text, end)
-            block[i] = each._replace(escape=functools.partial(write, ends=ends))
-    for start, stop, end in labels:  # a reference needs its label: [new text][label]
-        inner = [i for i, each in enumerate(blocks[0]) if start <= each.places[0][0] < stop]
-        for i in inner[-1:]:
-            ((first, last),) = blocks[0][i].places
-            after = f"{text[last:stop]}][{text[start:stop]}]".replace(BAR, "|")
-            blocks[0][i] = blocks[0][i]._replace(places=((first, end),), after=after)
-    return blocks
+            result += markup.units(text, [Event("text", first + 2, match.start("end"))], _plain)
+        codes += [Event(kind, first, last)] * (name not in TEXTS)
+    parts: list[Event] = []
+    for code in sorted(codes, key=lambda code: code.start):
+        if code.start >= start:
+            parts += Event("text", start, code.start), code
+            start = code.end
+
+    def tag(text: str, part: Event) -> Tag:
+        label = labels.get(part.start, "")
+        end = part.start + 1 if label else part.end
+        return markup.tag_of(text, part)._replace(place=(part.start, end), after=label)
+
+    parts = [part for part in [*parts, Event("text", start, end)] if part.start < part.end]
+    return markup.units(text, parts, _plain, tag) + result

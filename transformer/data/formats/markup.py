@@ -1,21 +1,21 @@
 """The texts of HTML and XML, with their offsets in the file.
 
 A scanner finds tags and texts, since parsers do not tell where the value of an attribute stands.
-Each element has a role. The texts of an inline element are segments of their own in their block,
-and those of a run join the segment. A code has no text.
+Each element has a role. An inline element is part of the text of its block, and a run is only its
+format. A code has no text that is translated with the block.
 
 Source: HTML, https://html.spec.whatwg.org
 """
 
 import dataclasses
 import html
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 from xml.parsers import expat
 
-from transformer.data.formats.document import Document, Segment, TextDocument, Unit, decode
+from transformer.data.formats.document import Document, TextDocument, Unit, decode
+from transformer.data.formats.tags import CLOSE, EMPTY, OPEN, Tag
 from transformer.errors import UserError
 
 CHARSET = r"""(?i)<(?:\?xml[^>]*?encoding|meta[^>]*?charset)\s*=\s*["']?([A-Za-z0-9._:-]+)"""
@@ -34,21 +34,27 @@ BREAK = re.compile(
     r"<(?:br|w:br|w:cr|w:tab|text:s|text:tab|text:line-break)\b|\\?\s"
 )  # divides words
 BLOCK, INLINE, RUN, CODE = "block", "inline", "run", "code"  # roles
+# Kinds of parts, and names of codes in pairs.
+TAGS = {"open": OPEN, "close": CLOSE, "bpt": OPEN, "ept": CLOSE, "sc": OPEN, "ec": CLOSE}
 CDATA, CDATA_END = "cdata", "]]]]><![CDATA[>"  # `]]>` as text
 
 
 class Event(NamedTuple):
-    """A tag ("start" or "end") of an element, a "text" in a style, or a "code", with offsets."""
+    """A tag ("start" or "end"), a "text" in a style, or a "code" such as a comment, with offsets.
+
+    The parts of a block are texts, codes, and the tags "open" and "close" of inline elements.
+    """
 
     kind: str
     start: int
     end: int
-    name: str = ""  # in XML without a prefix, in HTML in lower case; of a text, its style
+    # In XML without a prefix, in HTML in lower case; of a text its style, of a code in a run "r".
+    name: str = ""
 
 
 @dataclasses.dataclass
 class Element:
-    """An element whose end tag starts at `end`; `parts` are the texts and codes of its block."""
+    """An element whose end tag starts at `end`; `parts` are those of its block."""
 
     tag: Event
     parent: "Element | None"
@@ -104,6 +110,8 @@ def events(
         position = end
         if match[CDATA] and not is_html:
             yield Event("text", *match.span(CDATA), CDATA)
+        elif not match["name"]:
+            yield Event("code", start, end)
         if name := match["name"]:
             name = name.lower() if is_html else name.rpartition(":")[2]
             yield Event("end" if match["close"] else "start", start, end, name)
@@ -121,68 +129,101 @@ def blocks(stream: Iterable[Event], role: Roles, is_html: bool = False) -> Itera
     """Yields the blocks when they end."""
     top: Element | None = Element(Event("start", 0, 0), None, BLOCK if is_html else CODE, [])
     for event in stream:
-        code = event._replace(kind="code", name="")
         if not top:
             return
-        if event.kind == "text":
+        if event.kind in ("text", "code"):
             top.parts.extend([event] * (top.role != CODE and event.start < event.end))
         elif event.kind == "start":
             kind = role(event, top)
             if kind == BLOCK and is_html:  # divides the text around it; in XML, a footnote does not
                 yield dataclasses.replace(top, parts=[*top.parts])
                 top.parts.clear()
-            top.parts.extend([code] * (kind != RUN))
-            kind = CODE if top.role == CODE and kind != BLOCK else kind
+            elif top.role == CODE and kind != BLOCK:
+                kind = CODE
+            elif kind != RUN and top.role != CODE:
+                tag = top.tag if top.role == RUN else event
+                kind_of_part = "open" if kind == INLINE else "code"
+                top.parts.append(event._replace(kind=kind_of_part, name=tag.name))
             top = Element(event, top, kind, [] if kind == BLOCK else top.parts)
         else:
             element = top
             while element and element.tag.name != event.name:
                 element = element.parent
+            if not element and top.role != CODE:
+                top.parts.append(event._replace(kind="code"))
             last = element.parent if element else top
             while top and top is not last:  # also elements whose end tag is missing
                 top.end = event.start
+                end = event.end if top is element else event.start
                 if top.role == BLOCK:
                     yield top
-                elif top.role != RUN:
-                    top.parts.append(code)
+                elif top.role == INLINE:
+                    top.parts.append(Event("close", event.start, end))
+                if top.role == CODE or (top.role == BLOCK and not is_html):
+                    _extend(top, end)
                 top = top.parent
 
 
-def segments(
-    text: str, parts: Iterable[Event], unescape: Callable[[str], str] = html.unescape
-) -> list[Segment]:
-    """Returns the segments of a block; white space at their ends is outside their places."""
-    result: list[Segment] = []
-    gap = ""
-    for (kind, style), group in itertools.groupby(parts, key=lambda part: (part.kind, part.name)):
-        places = [(part.start, part.end) for part in group]
-        if kind == "code":
-            gap = " " if any(BREAK.match(text, *place) for place in places) else gap
-            continue
-        first, last = places[0][0], places[-1][1]
-        inner = [match.span(1) for place in places if (match := INNER.match(text, *place))]
-        words = [index for index, (start, end) in enumerate(inner) if start < end]
-        if not words:
-            gap = " "
-            continue
-        places = places[words[0] : words[-1] + 1]
-        places[0] = inner[words[0]][0], places[0][1]
-        places[-1] = places[-1][0], inner[words[-1]][1]
-        plain = [text[start:end] for start, end in places]
-        plain = "".join(plain if style == CDATA else map(unescape, plain))
-        gap = " " if places[0][0] > first else gap
-        write = (lambda new: new.replace("]]>", CDATA_END)) if style == CDATA else None
-        result.append(Segment(plain, tuple(places), plain, gap=gap * bool(result), escape=write))
-        gap = " " * (places[-1][1] < last)
-    return result
+def _extend(element: Element, end: int) -> None:
+    """Makes the code of an element in its parent's block include its end tag."""
+    if element.parent and element.parent.role != CODE and element.parent.parts:
+        parts = element.parent.parts
+        parts[-1] = parts[-1]._replace(end=end)
+
+
+def tag_of(text: str, part: Event) -> Tag:
+    """Returns an inline tag, or a code as a tag of its own."""
+    place = part.start, part.end
+    kind = TAGS.get(part.name if part.kind == "code" else part.kind, EMPTY)
+    return Tag(kind, place, breaks=bool(BREAK.match(text, *place)))
+
+
+def units(
+    text: str,
+    parts: Iterable[Event],
+    unescape: Callable[[str], str] = html.unescape,
+    tag: Callable[[str, Event], Tag] = tag_of,
+) -> list[Unit]:
+    """Returns the unit of a block, if it has words.
+
+    White space and codes at its ends are outside its places.
+    """
+    inner = [(part, INNER.match(text, part.start, part.end)) for part in parts]
+    spans = [
+        (part, *(match.span(1) if part.kind == "text" and match else part[1:3]))
+        for part, match in inner
+    ]
+    ends = [
+        number
+        for number, (part, start, end) in enumerate(spans)
+        if part.kind != "code" and (start < end or part.kind != "text")
+    ]
+    if all(spans[number][0].kind != "text" for number in ends):
+        return []
+    spans = spans[ends[0] : ends[-1] + 1]
+    whole = spans[0][1], spans[-1][2]
+    places = [(max(part.start, whole[0]), min(part.end, whole[1])) for part, *_ in spans]
+    pieces: list[str | Tag] = []
+    for (part, *_), (start, end) in zip(spans, places, strict=True):
+        if part.kind != "text":
+            pieces.append(tag(text, part))
+        elif start < end:
+            before = pieces.pop() if pieces and isinstance(pieces[-1], str) else ""
+            raw = text[start:end]
+            pieces.append(f"{before}{raw if part.name == CDATA else unescape(raw)}")
+    first, last = spans[0][0], spans[-1][0]
+    if len(pieces) > 1:
+        start = first.start - len("<![CDATA[") if first.name == CDATA else whole[0]
+        end = last.end + len("]]>") if last.name == CDATA else whole[1]
+        return [Unit(pieces, ((start, end),), pieces)]
+    write = (lambda new, *_: new.replace("]]>", CDATA_END)) if first.name == CDATA else None
+    return [Unit(pieces, (*places,), pieces, write=write)]
 
 
 def document(text: str, units: Iterable[Unit], encoding: str, mark: bytes) -> TextDocument:
     """Returns a document of the units with a text, which are escaped as HTML or XML."""
-    filled = sorted(
-        (unit for unit in units if unit.segments), key=lambda unit: unit.segments[0].places
-    )
-    return TextDocument(text, filled, escape, encoding, mark, "xmlcharrefreplace")
+    ordered = sorted(units, key=lambda unit: unit.places)
+    return TextDocument(text, ordered, escape, encoding, mark, "xmlcharrefreplace")
 
 
 def decode_xml(data: bytes, name: str) -> tuple[str, str, bytes]:
@@ -212,8 +253,7 @@ HTML = roles(
     inline="a abbr acronym b bdi bdo big cite del dfn em font i ins mark q rb rt ruby s small span "
     "strike strong sub sup time tt u",
     code="script style pre code textarea xmp iframe noembed noframes kbd samp var svg math br img "
-    "input object audio video canvas embed",
-    run="wbr",
+    "input object audio video canvas embed wbr",
 )
 
 
@@ -221,6 +261,14 @@ def read_html(data: bytes, name: str) -> Document:
     """Returns the paragraphs and other blocks of a web page, and attributes such as `alt`."""
     text, encoding, mark = decode(data, name, CHARSET)
     return document(text, page_units(text), encoding, mark)
+
+
+def read_html_lines(data: bytes, name: str) -> Document:
+    """Returns the texts of a file in which each line is a piece of HTML."""
+    text, encoding, mark = decode(data, name)
+    lines = (match.span() for match in re.finditer(r"[^\r\n]+", text))
+    units = [unit for line in lines for unit in page_units(text, *line)]
+    return document(text, units, encoding, mark)
 
 
 def page_units(text: str, start: int = 0, stop: int | None = None) -> list[Unit]:
@@ -235,19 +283,18 @@ def page_units(text: str, start: int = 0, stop: int | None = None) -> list[Unit]
         is_description = tag.name == "meta" and facts.get("name", "").lower() == "description"
         for name, place in attributes(text, tag).items():
             if name in TEXTS or (name == "content" and is_description):
-                result.extend(Unit([each]) for each in _attribute(text, *place))
+                result.extend(_attribute(text, *place))
         return HTML(tag, parent)
 
     elements = blocks(events(text, True, start, stop), role, is_html=True)
-    result += [Unit(segments(text, element.parts)) for element in elements]
-    return result
+    return result + [unit for element in elements for unit in units(text, element.parts)]
 
 
-def _attribute(text: str, start: int, end: int) -> Iterator[Segment]:
+def _attribute(text: str, start: int, end: int) -> Iterator[Unit]:
     """Yields the text of an attribute, which is written in double quotes when it changes."""
     quote = text[start] in "\"'"
-    write = lambda new: escape(new).replace('"', "&quot;")  # noqa: E731
-    for each in segments(text, [Event("text", start + quote, end - quote)]):
-        ((first, last),) = each.places
+    write = lambda new, *_: escape(new).replace('"', "&quot;")  # noqa: E731
+    for unit in units(text, [Event("text", start + quote, end - quote)]):
+        ((first, last),) = unit.places
         before, after = '"' + text[start + quote : first], text[last : end - quote] + '"'
-        yield Segment(each.text, ((start, end),), each.text, before, after, escape=write)
+        yield unit._replace(places=((start, end),), before=before, after=after, write=write)

@@ -3,6 +3,8 @@
 Source: Office Open XML, ECMA-376; OpenDocument 1.3, https://docs.oasis-open.org/office
 """
 
+import collections
+import functools
 import io
 import re
 import zipfile
@@ -12,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from transformer.data.formats import markup
 from transformer.data.formats.document import Document, TextDocument, Texts, Unit
 from transformer.data.formats.markup import Event, Roles
+from transformer.data.formats.tags import Tag
 from transformer.errors import UserError
 
 MAX_BYTES = 300_000_000  # of the XML files
@@ -20,13 +23,15 @@ WORD = r"word/(document\d*|header\d*|footer\d*|footnotes|endnotes|comments)\.xml
 OOXML = markup.roles(
     block="p si is",
     inline="hyperlink ins moveTo smartTag sdt sdtContent customXml dir bdo",
-    run="r t proofErr lastRenderedPageBreak bookmarkStart bookmarkEnd",
+    run="r t proofErr lastRenderedPageBreak",
 )
-ODF = markup.roles(
-    block="p h",
-    inline="span a meta ruby ruby-base",
-    run="soft-page-break bookmark bookmark-start bookmark-end",
-)
+ODF = markup.roles(block="p h", inline="span a meta ruby ruby-base")
+T = r"<(?:\w+:)?t(?:\s[^>]*)?>"
+RUN_END = re.compile(r"(?:</(?:\w+:)?t\s*>\s*)?</(?:\w+:)?r\s*>")
+BLOCK = re.compile(r"<(?:\w+:)?(?:p|si|is)[\s>]")
+FORMAT = r"<(?:\w+:)?rPr\b(?:[^>]*/>|.*?</(?:\w+:)?rPr\s*>)"
+RUN = re.compile(rf"(?s)<(\w+:)?r(?:\s[^>]*)?>\s*({FORMAT})?")
+FIELD = re.compile(r'<(?:\w+:)?fldChar\b[^>]*fldCharType="(\w+)"')
 PROPERTIES = re.compile(r"(?s)<((?:\w+:)?(?:rPr|pPr|rPh))\b(?:[^>]*/>|[^>]*>(.*?)</\1\s*>)")
 INVISIBLE = re.compile(r'<(?:\w+:)?(?:lang|noProof)\b[^>]*>|\s\w+:rsid\w*="\w*"')  # of a format
 
@@ -41,7 +46,7 @@ class OfficeDocument(Document):
     def write(self, texts: Texts) -> bytes:
         changes, position, stream = {}, 0, io.BytesIO()
         for name, member in self._members.items():
-            end = position + sum(len(unit.segments) for unit in member.units)
+            end = position + len(member.units)
             changes[name], position = member.write(texts[position:end]), end
         with zipfile.ZipFile(io.BytesIO(self._data)) as old, zipfile.ZipFile(stream, "w") as new:
             new.comment = old.comment
@@ -61,12 +66,12 @@ class OfficeDocument(Document):
 
 def read_docx(data: bytes, name: str) -> Document:
     """Returns the paragraphs of a Word document with its headers, footers, notes and comments."""
-    return _read(data, name, WORD, OOXML, _runs)
+    return _read(data, name, WORD, OOXML, _runs, _units)
 
 
 def read_xlsx(data: bytes, name: str) -> Document:
     """Returns the texts in the cells of an Excel workbook."""
-    return _read(data, name, r"xl/(sharedStrings|worksheets/[^/]+)\.xml", OOXML, _runs)
+    return _read(data, name, r"xl/(sharedStrings|worksheets/[^/]+)\.xml", OOXML, _runs, _units)
 
 
 def read_odt(data: bytes, name: str) -> Document:
@@ -75,7 +80,12 @@ def read_odt(data: bytes, name: str) -> Document:
 
 
 def _read(
-    data: bytes, name: str, pattern: str, role: Roles, events: Callable[[str], Iterable[Event]]
+    data: bytes,
+    name: str,
+    pattern: str,
+    role: Roles,
+    events: Callable[[str], Iterable[Event]],
+    read: Callable[[str, list[Event]], list[Unit]] = markup.units,
 ) -> Document:
     """Returns the texts of the files that match a pattern, without deleted paragraphs."""
     manifest = "META-INF/manifest.xml"
@@ -101,12 +111,112 @@ def _read(
         if "worksheets" not in member or b"inlineStr" in content:
             text, encoding, mark = markup.decode_xml(content, f"{name}: {member}")
             units = (
-                Unit(markup.segments(text, block.parts))
+                unit
                 for block in markup.blocks(events(text), role)
                 if all(tag.name != "tracked-changes" for tag in block.path)
+                for unit in read(text, block.parts)
             )
             members[member] = markup.document(text, units, encoding, mark)
     return OfficeDocument(data, members)
+
+
+def _units(text: str, parts: list[Event]) -> list[Unit]:
+    """Returns the unit of a paragraph, in which runs of an unusual format are elements.
+
+    If it has tags, the translation gets runs of its own: one for each text or code of a run.
+    """
+    sizes = collections.Counter[str]()
+    for part in parts:
+        sizes[part.name] += (part.end - part.start) * (part.kind == "text")
+    usual = max(sizes, key=sizes.__getitem__, default="")
+    units = markup.units(text, _with_formats(_with_fields(text, parts), usual), tag=_tag)
+    if not units or len(units[0].pieces) == 1:
+        return units
+    (start, end), before, after = units[0].places[0], "", ""
+    first, head, opening, before = _run_at(text, start)
+    if opening and re.fullmatch(rf"(?:{T})?", text[head:start]):
+        start, before = first, ""
+    *_, after, closing = _run_at(text, end)
+    if closing and (match := RUN_END.match(text, end)):
+        end, after = match.end(), ""
+    place = next(part.start for part in parts if part.kind == "text" and part.name == usual)
+    write = functools.partial(_write, *_run_at(text, place)[2:])
+    places = ((start, end),)
+    return [units[0]._replace(places=places, before=before, after=after, write=write)]
+
+
+def _run_at(text: str, position: int) -> tuple[int, int, str, str]:
+    """Returns the start of the run around a position, the end of its format, and tags.
+
+    The tags begin and end it at this position. Between runs they are ''.
+    """
+    start, depth = position, 0
+    while depth or not (block := BLOCK.match(text, start)):
+        start = text.rindex("<", 0, start)
+        is_empty = text[text.index(">", start) - 1] == "/" or text[start + 1] in "!?"
+        if not depth and (run := RUN.match(text, start)):
+            opening, closing = f"<{run[1] or ''}r>{run[2] or ''}", f"</{run[1] or ''}r>"
+            if re.search(rf"{T}[^<]*$", text[start:position]):
+                opening += f'<{run[1] or ""}t xml:space="preserve">'
+                closing = f"</{run[1] or ''}t>{closing}"
+            return start, run.end(), opening, closing
+        if not is_empty:
+            depth += 1 if text[start + 1] == "/" else -(depth > 0)
+    return block.start(), position, "", ""
+
+
+def _write(opening: str, closing: str, new: str, *_: object) -> str:
+    """Returns a run with a text."""
+    return f"{opening}{markup.escape(new)}{closing}"
+
+
+def _tag(text: str, part: Event) -> Tag:
+    """Returns a tag; one in a run gets a run of its own, and that of a format writes its texts."""
+    tag = markup.tag_of(text, part)
+    if part.start == part.end:
+        write = functools.partial(_write, *_run_at(text, part.start)[2:])
+        return tag._replace(write=write) if part.kind == "open" else tag
+    if part.name != "r":
+        return tag
+    *_, before, after = _run_at(text, part.start)
+    return tag._replace(before=before, after=after)
+
+
+def _with_fields(text: str, parts: list[Event]) -> list[Event]:
+    """Makes each field a code, but a link whose text is read an element."""
+    result, fields = list[Event](), list[int]()
+    for part in parts:
+        match = FIELD.match(text, part.start, part.end) if part.kind == "code" else None
+        if match and match[1] == "begin":
+            fields.append(len(result))
+        elif match and fields:
+            first = fields[-1] if match[1] == "separate" else fields.pop()
+            has_text = any(each.kind == "text" for each in result[first:])
+            if has_text:
+                part = part._replace(kind="close")
+            else:
+                kind = "open" if match[1] == "separate" else "code"
+                part = result[first]._replace(kind=kind, end=part.end)
+                del result[first:]
+        result.append(part)
+    return result
+
+
+def _with_formats(parts: list[Event], usual: str) -> Iterator[Event]:
+    """Yields the parts of a paragraph, with empty tags around texts of another format."""
+    current, last, codes = usual, 0, []
+    for part in [*parts, Event("end", 0, 0)]:
+        if part.kind == "code":
+            codes.append(part)
+            continue
+        style = part.name if part.kind == "text" else usual
+        if style != current and current != usual:
+            yield Event("close", last, last)
+        yield from codes
+        if style not in (current, usual):
+            yield Event("open", part.start, part.start, style)
+        current, last, codes = style, part.end, []
+        yield from [part] * (part.kind != "end")
 
 
 def _runs(text: str) -> Iterator[Event]:

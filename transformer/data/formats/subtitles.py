@@ -1,11 +1,13 @@
 """Subtitles: SubRip (.srt) and WebVTT (.vtt); and cues of two languages aligned by time."""
 
 import html
+import itertools
 import re
 
 import numpy as np
 
-from transformer.data.formats.document import Document, Segment, TextDocument, Unit, damaged, decode
+from transformer.data.formats.document import Document, TextDocument, Unit, damaged, decode
+from transformer.data.formats.tags import CLOSE, EMPTY, OPEN, Tag
 from transformer.errors import UserError
 
 TIME = r"((?:\d+:)?\d+:\d+(?:[,.]\d+)?)"  # players accept a comma and a point in both formats
@@ -37,11 +39,15 @@ def read_srt(data: bytes, name: str, is_vtt: bool = False) -> TextDocument:
             raise damaged(name, text, cue.start(), "has no times such as 00:01.000 --> 00:02.500")
         start, end = cue.span(2)
         edges = [start, *(n for code in CODE.finditer(text, start, end) for n in code.span()), end]
-        places = [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
-        texts = [unescape(text[a:b].replace("\r\n", "\n")) for a, b in places]
-        segments = [Segment(*part) for part in zip(texts, zip(places), texts, strict=True)]
-        if any(segment.text.strip() for segment in segments):
-            units.append(Unit(segments, times=(_seconds(times[1]), _seconds(times[2]))))
+        pieces = []
+        for number, place in enumerate(itertools.pairwise(edges)):
+            raw = text[slice(*place)]
+            kind = CLOSE if raw[:2] == "</" else OPEN if raw[1:2].isalpha() else EMPTY
+            pieces.append(Tag(kind, place) if number % 2 else unescape(raw.replace("\r\n", "\n")))
+        pieces = [piece for piece in pieces if piece]
+        unit = Unit(pieces, ((start, end),), pieces)
+        if unit.source.strip():
+            units.append(unit._replace(times=(_seconds(times[1]), _seconds(times[2]))))
 
     def escape(new: str) -> str:  # an arrow would be a line of times, and a blank line ends a cue
         new = html.escape(new, quote=False) if is_vtt else new.replace("-->", "→")
