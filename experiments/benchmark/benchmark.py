@@ -1,25 +1,18 @@
 """The `benchmark` mode: measures the training speed of a config."""
 
-import contextlib
-import json
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from transformer.errors import UserError
 from transformer.runs.run import Run
 from ..process.modes import Options
-from ..process.text_io import open_output
 from ..results.table import Table, print_rows
 from . import summary
 from .measurements import Setting, choose_peers, measure
 from .peers import PEERS
 from .summary import quantity
 from .workloads import Workload
-
-logger = logging.getLogger(__name__)
 
 TITLES = {
     "step": "compiled step",
@@ -34,23 +27,15 @@ OTHER_HEAD = ("part", "", "")
 
 
 def benchmark(run: Run, options: Options) -> None:
-    """Benchmarks a config and prints tables; with --output, also writes the results as JSON.
+    """Benchmarks a config and prints tables.
 
     The trained weights are not saved, and no run folder is created.
     """
     if not hasattr(os, "killpg"):
         raise UserError("--mode=benchmark is for Linux and macOS: here, --mode=plan measures steps")
     share_device()
-    config, peers = run.config, choose_peers(options.peers)
-    trace = Path(options.trace).expanduser() if options.trace else None
-    with open_output(options.output) if options.output else contextlib.nullcontext() as file:
-        setting = Setting(peers=tuple(peers), trace=trace)
-        results = measure({"training": Workload(config)}, setting)
-        if file:
-            file.write(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    show_results(results, config.name)
-    if trace:
-        logger.info(f"wrote profiler traces to {trace}")
+    setting = Setting(peers=tuple(choose_peers(options.peers)))
+    show_results(measure({"training": Workload(run.config)}, setting), run.config.name)
 
 
 def share_device() -> None:

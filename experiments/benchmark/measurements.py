@@ -46,7 +46,6 @@ class Setting(NamedTuple):
 
     rounds: int = 5  # in each round, all systems are measured in turn
     peers: tuple[str, ...] = ()  # names of peers to measure on the same input
-    trace: Path | None = None  # folder for profiler traces
 
 
 def matmul(workload: Workload) -> MeasuredSystem:
@@ -68,10 +67,9 @@ def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ours = {**workload.order(), "steps": steps}
-        trace = str(setting.trace.absolute()) if setting.trace else None
         systems = {
             MATMUL: matmul(workload),
-            STEP: MeasuredSystem(f"{OURS}.step", {**ours, "folder": name, "trace": trace}),
+            STEP: MeasuredSystem(f"{OURS}.step", {**ours, "folder": name}),
             "loop": MeasuredSystem(f"{OURS}.loop", {**ours, "folder": str(folder / "loop")}),
             **training_peers(setting.peers, workload, task, steps, setting.rounds, folder),
         }

@@ -4,7 +4,6 @@ A workload is a config with its own corpus, or with random tokens of a fixed sha
 function that takes an `order`, which describes a workload, and `turn` (see `turns`).
 """
 
-import contextlib
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -170,10 +169,7 @@ def multiply(order: Mapping[str, Any], turn: Turn) -> NoReturn:
 
 
 def step(order: Mapping[str, Any], turn: Turn) -> None:
-    """Times `steps` training steps per turn, on batches that are already on the device.
-
-    With `trace`, JAX's profiler also records one step for each batch shape before that.
-    """
+    """Times `steps` training steps per turn, on batches that are already on the device."""
     task, trainer = _start_trainer(order)
     steps, state, put = order["steps"], trainer.fresh_state(), trainer.placement.put_batch
     first = [put(shape.batch) for shape in shapes_of(task.plan)]
@@ -191,9 +187,7 @@ def step(order: Mapping[str, Any], turn: Turn) -> None:
         return jax.block_until_ready(metrics)
 
     take(first)
-    trace = order.get("trace")
-    with jax.profiler.trace(trace) if trace else contextlib.nullcontext():
-        take(first)
+    take(first)
     each = task.predictor.model.flops_per_token(state.params)
     turn(
         {

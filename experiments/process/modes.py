@@ -53,8 +53,8 @@ class Options:
     references: str | None = _flag("evaluate intervene", "comma-separated reference files")
     name: str | None = _flag(EVALUATE, "name of the results of --input; default: that of the file")
     output: str | None = _flag(
-        f"plan benchmark compare {LINE_MODES} export prune",
-        "output file; default: standard output (plan, benchmark: also write JSON; compare: a "
+        f"plan compare {LINE_MODES} export prune",
+        "output file; default: standard output (plan: also write JSON; compare: a "
         "folder, default runs/comparison; export, import, prune: a new folder)",
     )
     format: str | None = _flag(
@@ -105,7 +105,6 @@ class Options:
     server_name: str | None = _flag("serve", "comma-separated host names of a proxy")
     cors: str | None = _flag("serve", "comma-separated origins of sites that may use /translate")
     peers: str | None = _flag(BENCHMARK, "peers, such as torch,torch_keep; default: all installed")
-    trace: str | None = _flag(BENCHMARK, "folder for JAX's profiler traces of the steps")
 
     def needed(self, name: str, *others: str) -> str:
         """Returns `--sentence` or `--picture`; raises UserError without it, or with `others`."""
