@@ -3,12 +3,11 @@
 import contextlib
 import dataclasses
 import datetime
-import json
 import logging
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -25,8 +24,7 @@ from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
 from transformer.training.progress import parameter_counts
 from transformer.training.run import TrainingRun
-from ..process.modes import Options
-from ..process.text_io import open_output, print_table
+from ..process.text_io import print_table
 from .summary import quantity
 from .workloads import BucketShape, shapes_of
 
@@ -49,6 +47,7 @@ class Measured:
 
     steps: int  # total number of training steps
     ending: str  # the config setting that ends the training
+    evaluations: int
     state_bytes: int  # parameters, optimizer state and averaged weights
     step_bytes: list[int]  # memory of a step for each batch shape, including the state
     compile_seconds: float  # total compilation time for all batch shapes
@@ -65,96 +64,20 @@ class Measured:
         return self.needed_bytes <= MEMORY_FRACTION * free
 
 
-def plan(run: Run, options: Options) -> None:
-    """Prints the predicted costs of training a config; with --output, also writes them as JSON.
+def plan(run: Run) -> None:
+    """Prints the predicted costs of training a config, and advice if the memory is too small.
 
     The corpus is prepared as for training, so a later training run finds it and the compiled
     programs in the cache. The free disk space is checked for the run's folder, which is not
     created.
     """
-    with open_output(options.output) if options.output else contextlib.nullcontext() as file:
-        free = free_memory()
-        logger.info("reading the text")
-        task = tasks.REGISTRY[run.config.task](run.config)
-        for line in task.notes():
-            logger.info(line)
-        estimates = estimate(task, run.folder, free)
-        if file:
-            file.write(json.dumps(estimates, indent=2, ensure_ascii=False) + "\n")
-    print_plan(estimates)
-
-
-def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
-    """Returns the plan as a dict for JSON: text, shapes, parameters, FLOPs, memory, disk and time.
-
-    Units are bytes, seconds and floating-point operations. If the run does not fit into `free`
-    bytes of memory, `time` is None and `advice` lists the settings to change.
-    """
-    shapes, config = shapes_of(task.plan), task.config
-    measured = measure(task, shapes, free)
-    params = task.predictor.param_shapes()
-    positions = sum(shape.batches * shape.positions for shape in shapes)
-    each, counts = task.predictor.model.flops_per_token(params), parameter_counts(params)
-    summary, tokens = task.data_summary(), task.train_tokens
-    every = config.train.evaluate_every or task.plan.epoch_length
-    evaluations = math.ceil(measured.steps / every)
-    # The `keep` latest checkpoints, `keep` that end with the best, and one that is being written.
-    keep = max(config.train.keep_last, config.evaluate.average_last_n)
-    checkpoints = 1 + min(2 * keep, evaluations)
-    place = next(path for path in (folder, *folder.parents) if path.is_dir())
-    time = _run_time(measured, config.train, shapes, evaluations) if measured.step_seconds else None
-    return {
-        "name": config.name,
-        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
-        "text": {
-            **{key: summary.get(key) for key in ("splits", "vocabulary", "padding_fraction")},
-            **{"tokens": tokens, "positions": positions},
-            "batches_per_epoch": task.plan.epoch_length,
-        },
-        "shapes": [{"rows": s.rows, "length": s.length, "batches": s.batches} for s in shapes],
-        "parameters": {**counts, "all": sum(counts.values())},
-        "flops": {"per_token": each, "per_step": each * positions / task.plan.epoch_length},
-        "memory": {
-            "state": measured.state_bytes,
-            "step": max(measured.step_bytes),
-            "needed": measured.needed_bytes,
-            "free": free,
-            "fits": measured.fits(free),
-        },
-        "disk": {
-            "checkpoint": measured.state_bytes,
-            "checkpoints": checkpoints,
-            "run": checkpoints * measured.state_bytes,
-            "cache": TOKEN_BYTES * sum(tokens.values()),
-            "free": shutil.disk_usage(place).free,
-        },
-        "time": time,
-        "advice": None if measured.fits(free) else MEMORY_ADVICE,
-    }
-
-
-def _run_time(
-    measured: Measured, settings: ConfigDict, shapes: list[BucketShape], evaluations: int
-) -> dict[str, Any]:
-    steps, seconds = measured.steps, measured.step_seconds
-    epoch_length = sum(shape.batches for shape in shapes)
-    evaluated = evaluations * measured.evaluation_seconds
-    fastest, slowest = (mean_seconds(shapes, seconds, choose) for choose in (min, max))
-    limit = settings.minutes * 60 or math.inf
-    return {
-        "steps": steps,
-        "epochs": steps / epoch_length,
-        "ending": measured.ending,
-        "patience": settings.patience,
-        "minutes": settings.minutes,
-        "seconds_per_step": mean_seconds(shapes, seconds),
-        "compile": measured.compile_seconds,
-        "evaluation": measured.evaluation_seconds,
-        "evaluations": evaluations,
-        # A trained model writes shorter translations than the untrained model that is timed here.
-        "least": min(limit, steps * fastest + measured.compile_seconds),
-        "most": min(limit, steps * slowest + measured.compile_seconds + evaluated),
-    }
+    free = free_memory()
+    logger.info("reading the text")
+    task = tasks.REGISTRY[run.config.task](run.config)
+    for line in task.notes():
+        logger.info(line)
+    shapes = shapes_of(task.plan)
+    print_plan(task, shapes, measure(task, shapes, free), run.folder, free)
 
 
 # -- the measurement
@@ -183,7 +106,9 @@ def measure(task: Task, shapes: list[BucketShape], free: int) -> Measured:
             logger.info(f"compiling for batches of {shape.rows}x{shape.length}")
             step_bytes.append(trainer.train_step.count_bytes(state, batch, hparams))
         steps, compiling = run.total_steps, monotonic() - start
-        measured = Measured(steps, run.ended(steps) or "", state_bytes, step_bytes, compiling)
+        evaluations = math.ceil(steps / run.evaluate_every)
+        ending = run.ended(steps) or ""
+        measured = Measured(steps, ending, evaluations, state_bytes, step_bytes, compiling)
         if not measured.fits(free):
             return measured
         logger.info(f"measuring {STEPS} steps and an evaluation")
@@ -230,7 +155,7 @@ def _time_evaluation(task: Task, params: Any) -> float:
 
 
 def mean_seconds(
-    shapes: list[BucketShape], seconds: Sequence[Sequence[float]], choose: Any = np.median
+    shapes: list[BucketShape], seconds: Sequence[Sequence[float]], choose: Any
 ) -> float:
     """Returns the mean step time over an epoch, given the step times in seconds for each shape."""
     weights = [shape.batches for shape in shapes]
@@ -240,69 +165,94 @@ def mean_seconds(
 # -- the table
 
 
-def print_plan(estimates: Mapping[str, Any]) -> None:
-    """Prints the result of `estimate` as a table, and advice if the memory is too small."""
-    table = Table("", "estimate", title=f"{estimates['name']} on {estimates['device']}")
-    for section in (_text_rows, _size_rows, _time_rows):
-        for name, value in section(estimates):
-            table.add_row(name, value)
+def print_plan(
+    task: Task, shapes: list[BucketShape], measured: Measured, folder: Path, free: int
+) -> None:
+    """Prints the plan as a table, given the free memory in bytes and the folder of the run."""
+    device = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    table = Table("", "estimate", title=f"{task.config.name} on {device}")
+    each = task.predictor.model.flops_per_token(task.predictor.param_shapes())
+    flops = each * sum(s.batches * s.positions for s in shapes) / task.plan.epoch_length
+    for rows in (
+        text_rows(task, shapes),
+        size_rows(task, measured, folder, free),
+        time_rows(task.config.train, measured, shapes, flops),
+    ):
+        for row in rows:
+            table.add_row(*row)
         table.add_section()
     print_table(table)
-    if estimates["advice"]:
-        print(f"the memory is too small: {estimates['advice']}", flush=True)
+    if not measured.fits(free):
+        print(f"the memory is too small: {MEMORY_ADVICE}", flush=True)
 
 
-def _text_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    text = estimates["text"]
-    for split, counts in text["splits"].items():
+def text_rows(task: Task, shapes: list[BucketShape]) -> Iterator[tuple[str, str]]:
+    """Yields the table rows about the text and its batches."""
+    summary = task.data_summary()
+    for split, counts in summary["splits"].items():
         yield f"{split}", ", ".join(f"{count:,} {name}" for name, count in counts.items())
-    for side, count in text["tokens"].items():
+    for side, count in task.train_tokens.items():
         yield f"tokens, {side}", f"{count:,}"
-    for side, count in text["vocabulary"].items():
+    for side, count in summary["vocabulary"].items():
         yield f"vocabulary, {side}", f"{count:,}"
-    if text["padding_fraction"] is not None:
-        yield "padding", f"{text['padding_fraction']:.1%}"
-    shapes = ", ".join(f"{s['rows']}x{s['length']} ({s['batches']:,})" for s in estimates["shapes"])
-    yield "batches per epoch", f"{text['batches_per_epoch']:,}: {shapes}"
+    if "padding_fraction" in summary:
+        yield "padding", f"{summary['padding_fraction']:.1%}"
+    listed = ", ".join(f"{s.rows}x{s.length} ({s.batches:,})" for s in shapes)
+    yield "batches per epoch", f"{task.plan.epoch_length:,}: {listed}"
 
 
-def _size_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, count in estimates["parameters"].items():
+def size_rows(task: Task, measured: Measured, folder: Path, free: int) -> Iterator[tuple[str, str]]:
+    """Yields the table rows about parameters, memory and disk space."""
+    counts = parameter_counts(task.predictor.param_shapes())
+    for name, count in {**counts, "all": sum(counts.values())}.items():
         yield f"parameters, {name}", f"{count:,}"
-    yield "operations per step", quantity(estimates["flops"]["per_step"], "FLOP")
-    memory = estimates["memory"]
-    yield "memory: parameters and optimizer", quantity(memory["state"], "B")
-    yield "memory: largest step, these included", quantity(memory["step"], "B")
-    needed, free = (quantity(memory[name], "B") for name in ("needed", "free"))
-    verdict = "" if memory["fits"] else ", too little"
-    yield "memory needed", f"{needed} of {free} that are free{verdict}"
-    disk = estimates["disk"]
-    run, each = quantity(disk["run"], "B"), quantity(disk["checkpoint"], "B")
-    yield "disk: run", f"{run}, up to {disk['checkpoints']} checkpoints of {each}"
-    yield "disk: cache of the text", quantity(disk["cache"], "B")
+    state = quantity(measured.state_bytes, "B")
+    yield "memory: parameters and optimizer", state
+    yield "memory: largest step, these included", quantity(max(measured.step_bytes), "B")
+    verdict = "" if measured.fits(free) else ", too little"
+    needed = f"{quantity(measured.needed_bytes, 'B')} of {quantity(free, 'B')} that are free"
+    yield "memory needed", f"{needed}{verdict}"
+    # The `keep` latest checkpoints, `keep` that end with the best, and one that is being written.
+    keep = max(task.config.train.keep_last, task.config.evaluate.average_last_n)
+    checkpoints = 1 + min(2 * keep, measured.evaluations)
+    run, cache = checkpoints * measured.state_bytes, TOKEN_BYTES * sum(task.train_tokens.values())
+    yield "disk: run", f"{quantity(run, 'B')}, up to {checkpoints} checkpoints of {state}"
+    yield "disk: cache of the text", quantity(cache, "B")
+    place = next(path for path in (folder, *folder.parents) if path.is_dir())
+    room = shutil.disk_usage(place).free
     short = ", too little: lower --config.train.keep_last or --config.evaluate.average_last_n"
-    few = disk["run"] + disk["cache"] > disk["free"]
-    yield "disk: free", quantity(disk["free"], "B") + (short if few else "")
+    yield "disk: free", quantity(room, "B") + (short if run + cache > room else "")
 
 
-def _time_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    time = estimates["time"]
-    if time is None:
+def time_rows(
+    settings: ConfigDict, measured: Measured, shapes: list[BucketShape], flops: float
+) -> Iterator[tuple[str, str]]:
+    """Yields the table rows about operations and time, given `config.train` and FLOPs per step."""
+    yield "operations per step", quantity(flops, "FLOP")
+    if not measured.step_seconds:
         yield "time", "not measured, since the memory is too small"
         return
-    each = time["seconds_per_step"]
-    speed = quantity(estimates["flops"]["per_step"] / each, "FLOP/s")
-    yield "time: a step", f"{each:.3g} s, {speed}"
-    yield "time: to compile", duration(time["compile"])
-    evaluation, count = duration(time["evaluation"]), time["evaluations"]
-    yield "time: an evaluation, at most", f"{evaluation}; evaluations: {count:,}"
-    end = f"{time['steps']:,} steps, {time['epochs']:.1f} epochs ({time['ending']})"
-    if time["minutes"]:
-        end += f", or train.minutes={time['minutes']:g}"
-    least, most = duration(time["least"]), duration(time["most"])
-    yield "time: to the end", f"{least} to {most}: {end}"
-    if time["patience"]:
-        yield "", f"or earlier: after {time['patience']} evaluations without a better score"
+    fastest, each, slowest = (
+        mean_seconds(shapes, measured.step_seconds, choose) for choose in (min, np.median, max)
+    )
+    yield "time: a step", f"{each:.3g} s, {quantity(flops / each, 'FLOP/s')}"
+    yield "time: to compile", duration(measured.compile_seconds)
+    count, one = measured.evaluations, measured.evaluation_seconds
+    yield "time: an evaluation, at most", f"{duration(one)}; evaluations: {count:,}"
+    epochs = measured.steps / sum(shape.batches for shape in shapes)
+    end = f"{measured.steps:,} steps, {epochs:.1f} epochs ({measured.ending})"
+    if settings.minutes:
+        end += f", or train.minutes={settings.minutes:g}"
+    # A trained model writes shorter translations than the untrained model that is timed here.
+    least = measured.steps * fastest + measured.compile_seconds
+    most = measured.steps * slowest + measured.compile_seconds + count * one
+    limit = settings.minutes * 60 or math.inf
+    yield (
+        "time: to the end",
+        f"{duration(min(limit, least))} to {duration(min(limit, most))}: {end}",
+    )
+    if settings.patience:
+        yield "", f"or earlier: after {settings.patience} evaluations without a better score"
 
 
 def duration(seconds: float) -> str:

@@ -53,9 +53,9 @@ class Options:
     references: str | None = _flag("evaluate intervene", "comma-separated reference files")
     name: str | None = _flag(EVALUATE, "name of the results of --input; default: that of the file")
     output: str | None = _flag(
-        f"plan compare {LINE_MODES} export prune",
-        "output file; default: standard output (plan: also write JSON; compare: a "
-        "folder, default runs/comparison; export, import, prune: a new folder)",
+        f"compare {LINE_MODES} export prune",
+        "output file; default: standard output (compare: a folder, default runs/comparison; "
+        "export, import, prune: a new folder)",
     )
     format: str | None = _flag(
         "export translate",
