@@ -16,7 +16,6 @@ from transformer.data import held_out
 from transformer.data.corpora import parts_of
 from transformer.errors import UserError
 from transformer.files import write_text
-from transformer.metrics.registry import find
 from transformer.runs import workdir
 from transformer.runs.run import Run
 from ..display.web_page import shortened
@@ -64,7 +63,7 @@ def compare_runs(run: Run, options: Options) -> list[Path]:
     title = "Comparison" + (f" on {options.set}" if options.set else "")
     command = f"python {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"
     results = table.describe(comparison, title, command)
-    tables = [*results.tables, *copies_tables(comparison.systems)]
+    tables = [*results.tables]
     if comparison.runs[0].curves:
         levels = levels or [default_level(comparison)]
         tables.append(training_table(comparison, levels))
@@ -86,29 +85,6 @@ def compare_runs(run: Run, options: Options) -> list[Path]:
     for line in (*results.notes, *lines):
         print(line, flush=True)
     return [output / name for name in files]
-
-
-def copies_tables(systems: Sequence[System]) -> list[Table]:
-    """Returns a table of mean BLEU and BLEU ratio for each perturbed copy that all runs share."""
-    first, *others = (run.results for system in systems for run in system.runs)
-    shared = [
-        name
-        for name, copy in first.items()
-        if name.startswith(held_out.COPY_PREFIX)
-        and all(each.get(name, {}).get("sentences") == copy["sentences"] for each in others)
-    ]
-    caption = "BLEU of perturbed copies of the test set (ratio to the same sentences as they were)"
-
-    def mean(system: System, name: str, score: str) -> str:
-        copies = [run.results[name] for run in system.runs]
-        numbers = [copy[score] for copy in copies if score in copy]
-        return format(spread(numbers).mean, find(score).format) if numbers else NONE
-
-    rows = [
-        [s.name, *(f"{mean(s, name, 'bleu')} ({mean(s, name, 'clean_ratio')})" for name in shared)]
-        for s in systems
-    ]
-    return [Table(caption, ["system", *shared], rows)] if shared else []
 
 
 # -- the texts that changed
