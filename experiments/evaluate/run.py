@@ -68,8 +68,6 @@ def train(run: Run, processes: str = "") -> int | None:
 
 def _train_and_score(run: TrainingRun, group: Group) -> int | None:
     trainer = Trainer([run], group=group)
-    if run.config.train.init_from:
-        trainer.on_start = functools.partial(_score_start, run.task, run)
     before = group.agree(lambda: _begin_run(run))
     if before < State.TRAINED and not trainer.run():
         group.part()
@@ -127,7 +125,7 @@ def score(task: Task, run: Run, place: Path, settings: Mapping[str, Any]) -> dic
         "weights": chosen,
     }
     if start := runs.read_run(folder).get("init_from"):
-        results[run_tables.START] = _comparable_scores(start, results, _search_settings(run))
+        results[run_tables.START] = start
     # Delete the old report first: a report must match the results next to it.
     (place / report_page.REPORT).unlink(missing_ok=True)
     results |= {"settings": settings} if settings else {}
@@ -181,38 +179,6 @@ def _evaluate_split(task: Task, params: Any, split: str) -> tuple[dict[str, Any]
     texts = {name: lines for part in parts.values() for name, lines in part.pop("texts").items()}
     counts = [part.pop("counts") for part in parts.values()]
     return parts, texts, counts[0]
-
-
-def _score_start(task: Task, run: Run, params: Any) -> None:
-    """Scores the test set once before training if all weights are initialised from another run."""
-    start = runs.read_run(run.folder).get("init_from")
-    if not start or "scores" in start or start["loaded"] < start["parameters"]:
-        return
-    if "test" in task.splits:
-        logger.info("scoring test with the weights that the run starts from ...")
-        scores, *_ = _evaluate_split(task, params, "test")
-        first = {"search": _search_settings(run), "splits": scores}
-        runs.record_run(run.folder, init_from=start | {"scores": first})
-
-
-def _search_settings(run: Run) -> dict[str, Any]:
-    return {k: v for k, v in run.config.decode.items() if f"decode.{k}" in having("search")}
-
-
-def _comparable_scores(
-    start: dict[str, Any], results: Mapping[str, Any], search: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Returns the record of the initial weights; scores that are not comparable are removed."""
-    first = runs.first_scores(start)
-    is_same = not first or start["scores"]["search"].items() <= search.items()
-    for split, scores in first.items():
-        signatures = {name: text for name, text in scores.items() if name.endswith("_signature")}
-        is_same &= signatures.items() <= results.get(split, {}).items()
-    if is_same:
-        return start
-    reason = "they were made with other keys of config.decode or config.evaluate"
-    logger.info(f"the scores of the first weights are left out: {reason}")
-    return {key: value for key, value in start.items() if key != "scores"}
 
 
 def show_results(task: Task, run: Run, results: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from transformer.config.keys import KEYS, having
 from transformer.data.held_out import is_split
 from transformer.files import LAUNCH
 from transformer.metrics.registry import COUNTS
-from transformer.runs.run import first_scores, start_line
+from transformer.runs.run import start_line
 from transformer.runs.upgrades import upgrade_search
 from .table import Table, with_interval
 from .tasks import NO_KINDS, REGISTRY, Measure
@@ -27,10 +27,8 @@ MARKS = {"±": "± is half a 95% bootstrap interval", "(": "brackets have a 95% 
 
 
 def rows_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the scores of each split, and of initial weights that come from another run."""
-    first = first_scores(results.get(START)).items()
-    splits = {name: scores for name, scores in results.items() if is_split(name)}
-    return splits | {f"{name}, first weights": scores for name, scores in first}
+    """Returns the scores of each split."""
+    return {name: scores for name, scores in results.items() if is_split(name)}
 
 
 def main_split(results: dict[str, Any]) -> str:

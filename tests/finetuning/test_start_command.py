@@ -12,7 +12,7 @@ from tiny_run import command, refused
 from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.runs import workdir
-from transformer.runs.run import Run, first_scores, known_results
+from transformer.runs.run import Run, known_results
 from transformer.tasks.translation import TranslationTask
 
 TABLE = "target_embedding/table"
@@ -67,18 +67,13 @@ def test_a_whole_run_starts_trains_and_is_scored(tiny, tmp_path, initial):
     assert train(config, tmp_path / "run") is None
     results = known_results(tmp_path / "run")
     assert results[tables.START]["folder"] == str(tiny.workdir)
-    first = first_scores(results[tables.START])
-    before = known_results(tiny.workdir)
-    assert bool(first) == (results[tables.START]["loaded"] == results["parameters"])
-    own = before["validation"]["loss"]
+    own = known_results(tiny.workdir)["validation"]["loss"]
     assert results["validation"]["loss"] < own + 0.05
     task = TranslationTask(config)
     untrained = task.draw_params(jax.random.key(0))
     loss = task.evaluate(untrained, "validation", final=False)["loss"]
     assert loss > own + 0.1  # a control
     if initial == "keep":
-        same = ("bleu", "chrf", "bleu_ci", "bleu_signature")
-        assert [first["test"][name] for name in same] == [before["test"][name] for name in same]
         assert train(config, tmp_path / "run") is None
         assert known_results(tmp_path / "run") == results
     assert "starts from" in (tmp_path / "run" / "report.html").read_text("utf-8")

@@ -309,9 +309,8 @@ def read_run(folder: Path) -> dict[str, Any]:
     describes the run's last start; see `environment.record`. `init_from` describes the run that the
     weights come from: its `folder` and the `steps` of the checkpoints. It also has the numbers of
     all `parameters`, of `loaded` and of `frozen` ones; the names of `new` ones; and the numbers of
-    `carried` and `new` rows of each of the `tables` whose tokens differ. If all parameters were
-    loaded, `scores` has the scores before training: the `search` settings, and `splits`. `vectors`
-    describes the word vectors of each side: the `file`, its `sha256`, and the `tokens` found in it.
+    `carried` and `new` rows of each of the `tables` whose tokens differ. `vectors` describes the
+    word vectors of each side: the `file`, its `sha256`, and the `tokens` found in it.
     """
     path, fix = folder / RUN, "restore it, or delete it; then reports lack text and environment"
     return read_json(path, RUN_SHAPE, fix) if path.exists() else {}
@@ -320,15 +319,6 @@ def read_run(folder: Path) -> dict[str, Any]:
 def record_run(folder: Path, **parts: Any) -> None:
     """Updates the given entries of the record that `read_run` returns."""
     write_json(folder / RUN, {**read_run(folder), **parts})
-
-
-def first_scores(start: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """Returns the scores of initial weights that come from another run, keyed by split.
-
-    Args:
-      start: the `init_from` entry of the record; see `read_run`.
-    """
-    return (start or {}).get("scores", {}).get("splits", {})
 
 
 def start_line(start: Mapping[str, Any]) -> str:

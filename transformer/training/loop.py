@@ -48,7 +48,6 @@ class Trainer:
 
     Attributes:
       failures: the error messages of failed vmapped runs, keyed by the index of the run.
-      on_start: called with the parameters of a single run before its first step.
       on_evaluation: called with (step, numbers) after each evaluation of a single run; if it
         returns True, the run ends.
       on_failure: called with (index of the run, error message) when a vmapped run fails.
@@ -70,7 +69,6 @@ class Trainer:
         )
         self.hparams = self.placement.put([run.hparams() for run in runs])
         self.failures: dict[int, str] = {}
-        self.on_start: Callable[[Any], None] | None = None
         self.on_evaluation: Callable[[int, dict[str, float]], bool] = lambda step, numbers: False
         self.on_failure: Callable[[int, str], None] = lambda i, reason: None
         self._active = list(range(len(runs)))  # indices of the runs that take the next step
@@ -153,10 +151,6 @@ class Trainer:
         limit = (lead.config.train.minutes or math.inf) * 60 - lead.progress.seconds
         with Progress(lead.total_steps, step, lead.task.unit, limit) as self._progress:
             try:
-                if not step and self.on_start:
-                    # No variable holds the whole parameters, which may be a copy.
-                    whole, what = self.placement.whole, "evaluation of the first weights"
-                    self.group.agree_or_stop(self._work, what, self.on_start, whole(state.params))
                 while self._decide(state, step):
                     batch, ready = next(coming)
                     self.group.begin(self._await, ready)
