@@ -10,7 +10,6 @@ The patch with the largest weight has full brightness, and this weight is printe
 Source: Vaswani et al. 2017, figures 3 to 5, which show such maps for selected heads.
 """
 
-import itertools
 import math
 import textwrap
 from collections.abc import Sequence
@@ -59,77 +58,49 @@ def checked_figure(seen: Attention, kind: str | None, layer: int, head: int | No
 
 
 def build_figure(seen: Attention, kind: str, layer: int, only_head: int | None = None) -> Figure:
-    """Returns a figure of one layer with a map per head; layers and heads are numbered from 1."""
+    """Returns a figure of one layer with a map per head; layers and heads are numbered from 1.
+
+    The maps are drawn as one image, since many axes would take seconds. The size of the figure
+    depends on the maps and their labels.
+    """
     heads = np.asarray(seen.weights[kind][layer - 1], dtype=np.float32)
     numbers = [only_head] if only_head else list(range(1, len(heads) + 1))
     # The grid is never taller than wide: 2 x 2 for 4 heads, 2 x 4 for 8, 4 x 4 for 16.
-    across = math.ceil(len(numbers) / math.isqrt(len(numbers)))
-    rows = [numbers[i : i + across] for i in range(0, len(numbers), across)]
-    queries, keys = seen.names(kind)
-    return draw_maps(
-        f"{KINDS[kind].title}, layer {layer} of {len(seen.weights[kind])}",
-        [[heads[number - 1] for number in row] for row in rows],
-        kind,
-        (queries, keys),
-        min(CELL, MAX_SIDE / max(len(queries), len(keys))),
-        [[f"head {number}" for number in row] for row in rows],
-    )
-
-
-def draw_maps(
-    title: str,
-    maps: Sequence[Sequence[Float[np.ndarray, "L M"]]],
-    kind: str,
-    names: tuple[Sequence[str], Sequence[str]],
-    cell: float,
-    above: Sequence[Sequence[str]],
-    right: Sequence[str] = (),
-) -> Figure:
-    """Returns a figure with a grid of maps, drawn as one image since many axes would take seconds.
-
-    The size of the figure depends on the maps and their labels.
-
-    Args:
-      names: row tokens and column tokens of each map.
-      cell: inches per token.
-      above: titles above the maps, for each row of maps or only for the first row.
-      right: labels to the right of each row of maps.
-    """
+    columns = math.ceil(len(numbers) / math.isqrt(len(numbers)))
+    rows = [numbers[i : i + columns] for i in range(0, len(numbers), columns)]
+    names = seen.names(kind)
+    cell = min(CELL, MAX_SIDE / max(map(len, names)))
     sides = [len(tokens) for tokens in names]
     labels = [_fitting_labels(tokens, cell) for tokens in names]
     left, bottom = (AROUND + max(text_widths(set(texts), style)) for texts, style, _ in labels)
     text = {"fontsize": TITLE_SIZE}
-    wide = max(cell * sides[1], *text_widths(itertools.chain(*above), text)) + GAP
-    high = cell * sides[0] + GAP + TITLE_HEIGHT * (len(above) > 1)
-    tops = [math.ceil(high / cell) * row for row in range(len(maps))]
-    lefts = [math.ceil(wide / cell) * column for column in range(len(maps[0]))]
+    wide = max(cell * sides[1], *text_widths(map("head {}".format, numbers), text)) + GAP
+    high = cell * sides[0] + GAP + TITLE_HEIGHT * (len(rows) > 1)
+    tops = [math.ceil(high / cell) * row for row in range(len(rows))]
+    lefts = [math.ceil(wide / cell) * column for column in range(columns)]
     image = np.full((tops[-1] + sides[0], lefts[-1] + sides[1]), np.nan, np.float32)
     height, width = cell * np.array(image.shape)
-    after = max(wide - cell * sides[1], GAP + max(text_widths(right, text), default=0.0))
+    after = max(wide - cell * sides[1], GAP)
     across = max(MIN_WIDTH, left + width + after + COLOUR_BAR + COLOUR_BAR_LABELS)
     down = max(MIN_HEIGHT, bottom + height + TITLE_HEIGHT + TOP)
     bottom = down - height - TITLE_HEIGHT - TOP
     figure = new_figure(across, down, layout=None)
+    title = f"{KINDS[kind].title}, layer {layer} of {len(seen.weights[kind])}"
     figure.suptitle(title, y=1 - 0.1 / down, va="top", fontsize=11)
     axes = figure.add_axes((left / across, bottom / down, width / across, height / down))
-    for y, row in zip(tops, maps, strict=True):
-        for x, weights in zip(lefts, row, strict=False):
-            image[y : y + sides[0], x : x + sides[1]] = weights
+    beyond = {"textcoords": "offset points", "annotation_clip": False, **text}
+    for y, row in zip(tops, rows, strict=True):
+        for x, number in zip(lefts, row, strict=False):
+            image[y : y + sides[0], x : x + sides[1]] = heads[number - 1]
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), sides[1], sides[0], **FRAME))
+            place = x + sides[1] / 2 - 0.5, y - 0.5
+            axes.annotate(f"head {number}", place, (0, 4), ha="center", va="bottom", **beyond)
     mesh = heat_map(axes, image, aspect="auto")
     axes.spines[:].set_visible(False)
     axes.tick_params(length=2, width=0.5, pad=2)
     _put_labels(axes.yaxis, *labels[0], tops, rotation=0)
     _put_labels(axes.xaxis, *labels[1], lefts, rotation=90)
     axes.set(ylabel=f"{KINDS[kind].rows} (queries)", xlabel=f"{KINDS[kind].columns} (keys)")
-    beyond = {"textcoords": "offset points", "annotation_clip": False, **text}
-    for y, row in zip(tops, above, strict=False):
-        for x, name in zip(lefts, row, strict=False):
-            place = x + sides[1] / 2 - 0.5, y - 0.5
-            axes.annotate(name, place, (0, 4), ha="center", va="bottom", **beyond)
-    for y, label in zip(tops, right, strict=False):
-        place = image.shape[1] - 0.5, y + sides[0] / 2 - 0.5
-        axes.annotate(label, place, (5, 0), ha="left", va="center", **beyond)
     # The colour bar is as tall as the first row of maps.
     tall = max(cell * sides[0], MIN_COLOUR_BAR) / height
     bar = axes.inset_axes((1 + after / width, 1 - tall, COLOUR_BAR / width, tall))

@@ -19,14 +19,14 @@ a word's links are those of the rows that output the word. `--mode=align` scores
 with rows by output and by input, so its scores are different.
 
 In `figures/attention_snapshots/`, `curves.png` has a column for each kind of attention and a row of
-subplots for each statistic, with a line per head, coloured by layer. `strip_<n>.png` shows tracked
-sentence n (from 1), with a row per head and a column per checkpoint.
+subplots for each statistic, with a line per head, coloured by layer. The explorer shows the weights
+of the sentences at each checkpoint.
 """
 
 import itertools
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +40,6 @@ from transformer.analysis.attention import KINDS, Attention
 from transformer.files import open_arrays
 from transformer.runs.logs import snapshot_files
 from ..display import plotting
-from .heat_maps import draw_maps
 
 logger = logging.getLogger(__name__)
 
@@ -60,9 +59,6 @@ ROWS = "relative_entropy", "diagonality", "end_fraction", "distance aer", "lens"
 PANEL_ROWS = tuple(map(str.split, ROWS))
 PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches: subplot with labels
 FEW = 30  # maximum number of checkpoints for which markers are drawn
-STEPS, HEADS = 8, 6  # maximum columns and rows of a strip
-WIDEST, AROUND = 12.0, 1.9  # inches: maximum strip width, width of labels next to maps
-CELL, MAX_SIDE, GAP = 0.125, 2.4, 0.16  # inches: cell side, maximum map side, map spacing
 
 
 class SavedSnapshot(NamedTuple):
@@ -126,14 +122,12 @@ def tracked_sentences(snapshots: Sequence[SavedSnapshot]) -> list[dict[int, Atte
 
 
 def draw(folder: Path) -> list[Path]:
-    """Draws the snapshots of a run; returns the paths of the figures."""
-    snapshots, drawn = read_snapshots(folder), {}
-    if any(snapshot.statistics for snapshot in snapshots):
-        drawn["curves"] = curves_figure(snapshots)
-    for n, by_step in enumerate(tracked_sentences(snapshots), 1):
-        drawn[f"strip_{n}"] = strip_figure(by_step, snapshots[-1].statistics)
-    place = folder / "figures" / "attention_snapshots"
-    return [plotting.save_figure(each, place / f"{name}.png") for name, each in drawn.items()]
+    """Draws the statistics of a run's snapshots, if there are any; returns [path of the figure]."""
+    snapshots = read_snapshots(folder)
+    if not any(snapshot.statistics for snapshot in snapshots):
+        return []
+    place = folder / "figures" / "attention_snapshots" / "curves.png"
+    return [plotting.save_figure(curves_figure(snapshots), place)]
 
 
 # -- curves
@@ -181,42 +175,3 @@ def _draw_heads(axes: Axes, steps: list[int], values: np.ndarray, name: str, col
         place, layer, head = np.unravel_index(np.nanargmin(values), values.shape)
         best = f"best {values[place, layer, head]:.2f}: layer {layer + 1}, head {head + 1}, "
         axes.set_title(f"{best}step {steps[place]:,}", fontsize=7, loc="right", pad=2)
-
-
-# -- strips of maps
-
-
-def strip_figure(
-    by_step: Mapping[int, Attention], statistics: Mapping[str, Mapping[str, np.ndarray]]
-) -> Figure:
-    """Returns a sentence's attention maps over the steps.
-
-    The figure shows cross-attention if the model has it. If there are many heads, it shows heads
-    with the lowest final alignment error rate or, without gold links, the lowest entropy.
-
-    Args:
-      statistics: the statistics of the last snapshot, keyed by kind and name.
-    """
-    steps = list(by_step)
-    last = by_step[steps[-1]]
-    kind = next(kind for kind in ("cross", *KINDS) if kind in last.weights)
-    names = last.names(kind)
-    cell = min(CELL, MAX_SIDE / max(map(len, names)))
-    room = int((WIDEST - AROUND + GAP) / (cell * len(names[1]) + GAP))
-    count = min(max(2, room), STEPS, len(steps))
-    chosen = [steps[i] for i in np.linspace(0, len(steps) - 1, count).round().astype(int)]
-    heads = [tuple(head) for head in np.ndindex(last.weights[kind].shape[:2])]
-    of_kind = statistics.get(kind, {})
-    ranks = of_kind.get("aer", of_kind.get("relative_entropy"))
-    if ranks is not None:
-        heads = sorted(sorted(heads, key=lambda head: ranks[head])[:HEADS])
-    heads = heads[:HEADS]
-    return draw_maps(
-        KINDS[kind].title,
-        [[by_step[step].weights[kind][head] for step in chosen] for head in heads],
-        kind,
-        names,
-        cell,
-        [[f"step {step:,}" for step in chosen]],
-        [f"layer {layer + 1}\nhead {head + 1}" for layer, head in heads],
-    )

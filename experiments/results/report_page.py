@@ -7,7 +7,6 @@ training data.
 import base64
 import dataclasses
 import json
-import re
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -34,7 +33,7 @@ PICTURES = {
     "reliability.png": "Reliability: accuracy against confidence on the test set",
     "map.png": "Features of the texts of the test set (t-SNE)",
     "reading.png": "What attention pooling reads: darker is more",
-    "attention_snapshots/*.png": "Attention of a few fixed sentences while training",
+    "attention_snapshots/*.png": "Statistics of every head while training",
     "alignment/*.png": "Cross-attention against gold word links",
     "interventions/*.png": "Effects of interventions at single places",
     "positions/*.png": "Positional encodings",
@@ -130,14 +129,10 @@ def _curves(metrics: Path) -> Any:
 
 
 def _pictures(figures: Path) -> dict[str, str]:
-    """Returns a run's figures as data URLs keyed by caption, sorted numerically by file name."""
-
-    def place(path: Path) -> str:
-        return re.sub(r"\d+", lambda number: number[0].zfill(9), path.name)  # strip_2 < strip_10
-
+    """Returns a run's figures as data URLs keyed by caption, sorted by file name."""
     pictures = {}
     for pattern, caption in PICTURES.items():
-        for path in sorted(figures.glob(pattern), key=place):
+        for path in sorted(figures.glob(pattern)):
             name = f": {path.stem.replace('_', ' ')}" if "*" in pattern else ""
             data = base64.b64encode(read_file(path)).decode("ascii")
             pictures[caption + name] = f"data:image/png;base64,{data}"
