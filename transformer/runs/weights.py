@@ -142,19 +142,13 @@ class Weights:
             if not isinstance(choice, str) and list(steps) in ([], choice["steps"]):
                 stored = choice[STORED]
                 check_fingerprint(stored["progress"], fingerprint, checkpoints.folder)
-                try:
-                    arrays = self._read_file(stored["bytes"], stored["digest"])
-                    if stored["model"] != self.model:  # the config has changed
-                        expected = describe_leaves(named_leaves(template()))
-                        what = f"the weights in {self.folder / WEIGHTS}"
-                        check_leaves(describe_leaves(arrays), expected, what)
-                    weights = jax.device_put(unflatten_dict(arrays, sep="/"))
-                    return weights, choice["steps"], stored["progress"]
-                except DamageError as error:
-                    self._check_any(checkpoints.steps(), str(error))
-                    again = "if it is deleted, an evaluation writes it again"
-                    logger.warning(f"{self.folder}: {error}: reading the checkpoints; {again}")
-                    steps = choice["steps"]
+                arrays = self._read_file(stored["bytes"], stored["digest"])
+                if stored["model"] != self.model:  # the config has changed
+                    expected = describe_leaves(named_leaves(template()))
+                    what = f"the weights in {self.folder / WEIGHTS}"
+                    check_leaves(describe_leaves(arrays), expected, what)
+                weights = jax.device_put(unflatten_dict(arrays, sep="/"))
+                return weights, choice["steps"], stored["progress"]
             self._check_any(checkpoints.steps(), choice)
             checkpoints.check_fingerprint(fingerprint)
             used = list(steps) or self._by_rule(checkpoints)
@@ -168,7 +162,10 @@ class Weights:
     def _read_file(self, size: int, digest: str) -> dict[str, np.ndarray]:
         path = self.folder / WEIGHTS
         if not path.is_file() or path.stat().st_size != size or hash_file(path) != digest:
-            raise DamageError(f"{WEIGHTS} is missing or not what was written")
+            raise UserError(
+                f"{path} is missing or not what was written: restore the original, or delete it "
+                "and evaluate the run again, which writes it from the checkpoints"
+            )
         arrays = safetensors.numpy.load_file(path)
         return {name: x.astype(np.float32, copy=False) for name, x in arrays.items()}
 
