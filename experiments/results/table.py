@@ -11,12 +11,11 @@ import rich.table
 
 from transformer.data.held_out import is_split
 from transformer.errors import markdown_text
-from transformer.metrics.registry import find
+from transformer.metrics.registry import SWEEPS, find, metrics_of
 from ..display import web_page
 from ..process.text_io import print_table
 from .figures import Captioned
-from .notes import write_notes
-from .statistics import CONFIDENCE, Difference, Spread
+from .statistics import CONFIDENCE, LEVEL, POWER, TESTS, Difference, Spread, test_of
 from .systems import SPLIT_ORDER, Comparison, SweepTrial, System, short_names, value_text
 from .tasks import Measure
 
@@ -179,6 +178,33 @@ def _interval(numbers: Spread | None, measure: Measure) -> str:
     ends = numbers.mean - half, numbers.mean + half
     low, high = np.clip(ends, 0.0, 100 / metric.scale if bounded else math.inf).tolist()
     return f"{measure.show(low)} to {measure.show(high)}"
+
+
+def write_notes(comparison: Comparison) -> list[str]:
+    """Returns sentences that explain the numbers in the tables; `notes.txt` has their texts."""
+    measures = comparison.measures
+    compared = [each for row in comparison.differences.values() for each in row if each]
+    tested = [each for each in compared if each.has_interval]
+    tests = {test_of(each.seeds) for each in tested}
+    paths = {measure.path for measure in comparison.scores if comparison.has(measure.path)}
+    metrics = metrics_of(measures.scored, SWEEPS).values()
+    return web_page.paragraphs(
+        "notes.txt",
+        comparison=comparison,
+        measures=measures,
+        baseline=comparison.baseline,
+        texts=len(comparison.runs[0].lengths),
+        compared=compared,
+        tested=tested,
+        tests=[name for test, name in TESTS.items() if test in tests],
+        systems=len(compared) // len(comparison.metrics),  # that are compared
+        several=any(max(each.seeds) > 1 for each in tested),
+        over_texts=any(each.texts for each in tested),
+        one_seed=any(max(each.seeds) == 1 for each in compared),
+        one_seed_tested=any(max(each.seeds) == 1 for each in tested),
+        about=[m.about for m in metrics if m.about and f"{measures.split}.{m.name}" in paths],
+        **{"confidence": CONFIDENCE, "level": LEVEL, "power": POWER},
+    )
 
 
 def list_signatures(comparison: Comparison) -> dict[str, str]:

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from configs import quickstart
-from experiments.results.notes import write_notes
 from experiments.results.systems import read_sweep
-from experiments.results.table import to_csv
+from experiments.results.table import to_csv, write_notes
 from experiments.results.tasks import length_buckets
 from experiments.sweep import sweep as sweep_module
 from experiments.sweep.study import Study

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.results.notes import write_notes
 from experiments.results.systems import read_sweep
-from experiments.results.table import build_tables, list_signatures, to_csv
+from experiments.results.table import build_tables, list_signatures, to_csv, write_notes
 from experiments.sweep.sweep import write_results
 from sweeps import cells, markdown, write_classifier, write_language_model, write_trial
 from transformer.errors import UserError
