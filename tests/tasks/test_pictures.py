@@ -44,7 +44,7 @@ def test_a_run_has_scores_by_kind_and_of_its_heads(folder):
     assert scores["accuracy_signature"].endswith("questions:30|side:48|channels:3")
     layer, head = scores["pointing_head"]
     points = np.array(scores["pointing"])
-    assert points.shape == np.array(scores["overlap"]).shape == (1, 2)
+    assert points.shape == (1, 2)
     assert scores["pointing_accuracy"] == points[layer - 1, head - 1]
     pictures = {path.name for path in (folder / "run/figures").glob("*.png")}
     assert {"examples.png", "over_picture.png", "confusion.png", "map.png"} <= pictures

@@ -145,21 +145,18 @@ class PictureTask(ClassificationTask):
         """Adds pointing scores of attention heads to the scores if items have bounding boxes.
 
         `pointing` [layers, heads] is the fraction of items with boxes in which the attention of the
-        class token points at a box (see `analysis.pointing`). `overlap` is the mean intersection
-        over union. `pointing_accuracy` and `pointing_overlap` are the values of the head with the
-        best validation `pointing`; `pointing_head` is [layer, head], counted from one.
+        class token points at a box (see `analysis.pointing`). `pointing_accuracy` is that of the
+        head with the best validation `pointing`; `pointing_head` is [layer, head], from one.
         """
         scores = super().evaluate(params, split, final)
         variables = {"params": params}
         if final and self._known(split) and has_heads(self.config.model):
-            points, overlaps = self._look(variables, split)
-            validated = points if split == "validation" else self._look(variables, "validation")[0]
+            points = self._look(variables, split)
+            validated = points if split == "validation" else self._look(variables, "validation")
             layer, head = np.unravel_index(validated.argmax(), validated.shape)
             scores |= {
                 "pointing": points.tolist(),
-                "overlap": overlaps.tolist(),
                 "pointing_accuracy": float(points[layer, head]),
-                "pointing_overlap": float(overlaps[layer, head]),
                 "pointing_head": [int(layer) + 1, int(head) + 1],
             }
         return scores
@@ -168,17 +165,14 @@ class PictureTask(ClassificationTask):
         """Returns the indices of the items that have bounding boxes."""
         return [i for i, item in enumerate(self.text.held_out.get(split, ())) if item.boxes]
 
-    def _look(self, variables: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """Returns `pointing` and `overlap`, averaged over the items that have boxes."""
+    def _look(self, variables: Any, split: str) -> np.ndarray:
+        """Returns `pointing`, averaged over the items that have boxes."""
         numbers, items = self._known(split), self.items(split)
         grid, size = self.predictor.grid, self.config.model.patch_size
-        points, overlaps = [], []
+        boxes = [self.text.held_out[split][number].boxes for number in numbers]
         weights = self.predictor.looks(variables, [items[i] for i in numbers])
-        for number, of_item in zip(numbers, weights, strict=True):
-            boxes = self.text.held_out[split][number].boxes
-            points.append(pointing.points_at(of_item, boxes, grid, size))
-            overlaps.append(pointing.overlap(of_item, pointing.coverage(boxes, grid, size)))
-        return np.mean(points, axis=0), np.mean(overlaps, axis=0)
+        pairs = zip(weights, boxes, strict=True)
+        return np.mean([pointing.points_at(*pair, grid, size) for pair in pairs], axis=0)
 
     @property
     def train_tokens(self) -> dict[str, int]:
