@@ -226,7 +226,6 @@ def head_statistics(
     total = jnp.maximum(weights.sum(axis=-1, keepdims=True), jnp.finfo(jnp.float32).tiny)
     of_tokens = weights / total
     statistics = {
-        "entropy": entropy(of_tokens, mask),
         "relative_entropy": relative_entropy(of_tokens, mask),
         "diagonality": diagonality(of_tokens, mask),
     }
@@ -237,28 +236,23 @@ def head_statistics(
     return statistics
 
 
-def entropy(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> RowSums:
-    """Returns the entropy of the weights in nats: 0 for one key, log M for M equal weights.
-
-    Args:
-      weights: each row sums to 1 over its unmasked keys.
-      mask: True where a query may attend to a key; a row of padding is all False.
-
-    Source: Clark et al. 2019, "What Does BERT Look At?", section 3.3.
-    """
-    return _sum_rows(_entropies(weights), mask.any(axis=-1))
-
-
 def relative_entropy(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> RowSums:
     """Returns the entropy of the weights divided by the maximum entropy, between 0 and 1.
 
     The maximum entropy is the logarithm of the number of keys that a query may attend to. The ratio
     is comparable between sentences of different lengths, and between the rows of a decoder, the
     first of which can attend to few keys. Queries with a single key are excluded.
+
+    Args:
+      weights: each row sums to 1 over its unmasked keys.
+      mask: True where a query may attend to a key; a row of padding is all False.
+
+    Source: after the entropy of Clark et al. 2019, "What Does BERT Look At?", section 3.3.
     """
     keys = mask.sum(axis=-1)
     largest = jnp.log(jnp.maximum(keys, 2).astype(jnp.float32))
-    return _sum_rows(_entropies(weights) / largest[:, None], keys > 1)
+    entropy = jax.scipy.special.entr(weights).sum(axis=-1)
+    return _sum_rows(entropy / largest[:, None], keys > 1)
 
 
 def distance(weights: Float[Array, "B H L L"], mask: Bool[Array, "B L L"]) -> RowSums:
@@ -307,10 +301,6 @@ def diagonality(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) ->
     counted = farthest > 0
     away = (weights * apart[:, None]).sum(axis=-1) / jnp.where(counted, farthest, 1.0)[:, None]
     return _sum_rows(1.0 - away, counted)
-
-
-def _entropies(weights: Float[Array, "B H L M"]) -> Float[Array, "B H L"]:
-    return jax.scipy.special.entr(weights).sum(axis=-1)
 
 
 def _sum_rows(values: Float[Array, "B H L"], rows: Bool[Array, "B L"]) -> RowSums:

@@ -28,7 +28,7 @@ def snapshot(step: int, source=SOURCE, **statistics: float) -> SavedSnapshot:
 def test_snapshots_come_back_in_order_and_damaged_files_are_named(tmp_path, caplog, monkeypatch):
     assert snapshots.draw(tmp_path) == []
     for step in (900, 20, 100):
-        write_snapshot(tmp_path, snapshot(step, aer=0.25, entropy=1.5))
+        write_snapshot(tmp_path, snapshot(step, aer=0.25, distance=1.5))
     content = write_snapshot(tmp_path, snapshot(40)).read_bytes()
     (tmp_path / "attention_snapshots" / "00000050.npz").write_bytes(content[: len(content) // 2])
     (tmp_path / "attention_snapshots" / "mine.npz").write_bytes(content)
@@ -40,7 +40,7 @@ def test_snapshots_come_back_in_order_and_damaged_files_are_named(tmp_path, capl
     assert read[2].sentences[0][2:4] == (SOURCE, TARGET)
     np.testing.assert_array_equal(read[2].sentences[0].weights["cross"], sentence.weights["cross"])
     assert read[2].statistics["cross"]["aer"][-1, -1] == 0.25
-    assert read[2].statistics["cross"].keys() == {"aer", "entropy"}
+    assert read[2].statistics["cross"].keys() == {"aer", "distance"}
     monkeypatch.setattr(snapshots, "MAX_READ", 2)  # of 5 files, each third from the last
     assert [each.step for each in read_snapshots(tmp_path) if each.sentences] == [40, 900]
 
