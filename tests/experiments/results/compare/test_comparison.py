@@ -150,27 +150,19 @@ def test_the_texts_that_changed_most_are_listed_in_both_directions(copies):
     assert all(float(change["difference"].split()[0]) < 0 for change in changes["worse"])
 
 
-def test_several_references_and_perturbed_copies_are_compared(copies, tmp_path):
+def test_several_references_are_compared(copies, tmp_path):
     further = (copies[0] / "translations/test.txt").read_text()
     for folder in copies:
         (folder / "translations/test.reference.1.txt").write_text(further)
-    for number, folder in enumerate(copies):
         texts = (folder / "translations/test.txt").read_text().splitlines()
         results = unsealed(path := folder / "results.json")
         more = [further.splitlines()]
         results["test"] |= corpus_scores(texts, REFERENCES, further=more, final=True)
         counts = results["test"].pop("counts")
-        results["test.copied"] = {"bleu": 40.0 + number, "clean_ratio": 0.8, "sentences": 60}
-        results["test.capitals"] = {"bleu": 0.0, "sentences": 60}  # the clean score was 0, too
-        results["test.joined"] = {"bleu": 1.0, "clean_ratio": 0.1, "sentences": 50 + number}
         path.write_text(json.dumps(results))
         write_counts(folder, counts)
-    ended = compare(*copies, output=tmp_path / "out")
+    compare(*copies, output=tmp_path / "out")
     assert "reference 2" in (tmp_path / "out/comparison.html").read_text()
-    markdown = (tmp_path / "out/comparison.md").read_text()
-    assert "/base | 40.00 (0.800) | 0.00 (-) |" in markdown
-    assert "/good | 41.00 (0.800) | 0.00 (-) |" in markdown
-    assert "test.joined" not in ended.out  # of other sentences
     (copies[1] / "translations/test.reference.1.txt").unlink()
     refuse(*copies, says="test.reference.1.txt, line 1")
 
