@@ -15,7 +15,7 @@ import transformer
 from transformer.config import assign, load_page
 from transformer.data.synthetic.grammar import generate
 from transformer.files import import_sibling
-from transformer.tasks.translation import TranslationTask
+from transformer.runs.run import Run
 
 # %% [markdown]
 # ## The text
@@ -70,8 +70,7 @@ SETTINGS = {
 config = load_page("own_text").get_config()
 for key, value in SETTINGS.items():
     assign(config, key, value)
-plan = import_sibling("experiments.benchmark.plan")
-plan.print_plan(plan.estimate(TranslationTask(config), Path("runs/own"), plan.free_memory()))
+import_sibling("experiments.benchmark.plan").plan(Run(Path("runs/own"), config))
 
 # %% [markdown]
 # ## Training
