@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer.decoding.sampling import SamplingRule, draw_tokens
+from transformer.decoding.sampling import GROUP, SamplingRule, draw_tokens, in_groups
 
 IMPOSSIBLE = -1.0e9  # log-probability of impossible tokens; finite, so that sums stay finite
-GROUP = 100  # size of the token groups in `group_maxima`
 
 
 class Rule(NamedTuple):
@@ -51,10 +50,8 @@ class Continuations(NamedTuple):
 
 
 def group_maxima(logits: Float[Array, "B P V"]) -> Float[Array, "B P G"]:
-    """Returns the maximum logit of each group of GROUP tokens; the last group may be smaller."""
-    missing = -logits.shape[2] % GROUP
-    padded = jnp.pad(logits, ((0, 0), (0, 0), (0, missing)), constant_values=-jnp.inf)
-    return padded.reshape(*logits.shape[:2], -1, GROUP).max(axis=3)
+    """Returns the maximum logit of each group of tokens; see `in_groups`."""
+    return in_groups(logits).max(axis=3)
 
 
 def best_continuations(
