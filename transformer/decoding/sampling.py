@@ -1,10 +1,11 @@
 """Text sampling with temperature, epsilon, top-k and top-p."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 GROUP = 100  # size of the token groups in `in_groups`
 NOT_FINITE = -1  # token id that is returned if the logits are not finite
@@ -58,22 +59,23 @@ def keep_probable(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Arra
         probable |= scaled == scaled.max(axis=-1, keepdims=True)
         scaled = jnp.where(probable, scaled, -jnp.inf)
     if rule.top_k > 0:
-        ranked, _ = jax.lax.top_k(scaled, min(rule.top_k, scaled.shape[-1]))
-        scaled = jnp.where(scaled >= ranked[:, -1:], scaled, -jnp.inf)
+        scaled = _keep_best(scaled, rule.top_k, lambda probabilities: 1.0)
     if rule.top_p < 1:
-        scaled = jnp.where(_least_set(jax.nn.softmax(scaled), rule.top_p), scaled, -jnp.inf)
+        scaled = _keep_best(scaled, rule.top_p, lambda probabilities: probabilities)
     return scaled
 
 
-def _least_set(probabilities: Float[Array, "B V"], total: float) -> Bool[Array, "B V"]:
-    """Returns the tokens of the smallest sets with this total, by bisection: sorting is slower."""
+def _keep_best(scaled: Float[Array, "B V"], total: float, weigh: Callable) -> Float[Array, "B V"]:
+    """Keeps the fewest best tokens whose weights reach a total, by bisection: sorting is slower."""
+    probabilities = jax.nn.softmax(scaled)
+    weights = weigh(probabilities)
 
     def halve(_, bounds):
-        middle = sum(bounds) / 2
-        above = jnp.where(probabilities >= middle, probabilities, 0).sum(axis=1, keepdims=True)
+        middle = jnp.sqrt(bounds[0] * bounds[1])
+        above = jnp.where(probabilities >= middle, weights, 0).sum(axis=1, keepdims=True)
         is_enough = above >= total
         return jnp.where(is_enough, middle, bounds[0]), jnp.where(is_enough, bounds[1], middle)
 
-    zeros = jnp.zeros((len(probabilities), 1))
-    least, _ = jax.lax.fori_loop(0, 30, halve, (zeros, zeros + 1))
-    return probabilities >= least
+    ones = jnp.ones((len(scaled), 1))
+    least, _ = jax.lax.fori_loop(0, 20, halve, (ones * 2**-30, ones))
+    return jnp.where(probabilities >= least, scaled, -jnp.inf)

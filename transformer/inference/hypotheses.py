@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -156,24 +155,25 @@ def mean_chrf(texts: Sequence[str]) -> list[float]:
 
     Source: Popović 2015, with the settings of sacreBLEU's sentence-level chrF.
     """
-    lines, sums, orders = ["".join(text.split()) for text in texts], np.zeros((2, 1, 1)), 0
+    names, copies, counts = np.unique(texts, return_inverse=True, return_counts=True)
+    lines, sums, orders = ["".join(text.split()) for text in names], np.zeros((2, 1, 1)), 0
+    letters = np.array([*map(ord, "".join(lines))], np.int64)
+    rows, grams = np.repeat(np.arange(len(lines)), [*map(len, lines)]), np.zeros_like(letters)
     for n in range(1, 7):
-        columns: dict[tuple[str, int], int] = {}  # of each occurrence of each n-gram in a text
-        has = np.zeros((len(lines), sum(map(len, lines))), np.float32)
-        for row, line in zip(has, lines, strict=True):
-            count, places = Counter(), []
-            for gram in (line[i : i + n] for i in range(len(line) - n + 1)):
-                count[gram] += 1
-                places.append(columns.setdefault((gram, count[gram]), len(columns)))
-            row[places] = 1
-        has = has[:, : len(columns)]
-        matches, total = has @ has.T, has.sum(axis=1, keepdims=True)
+        grams = grams[: len(letters) - n + 1] << 21 | letters[n - 1 :]
+        kinds, grams = np.unique(grams, return_inverse=True)
+        is_whole = rows[: len(grams)] == rows[n - 1 :]
+        places = (rows[: len(grams)] * len(kinds) + grams)[is_whole]
+        has = np.bincount(places, minlength=len(lines) * len(kinds)).reshape(len(lines), len(kinds))
+        # The minimum of two counts is the number of k for which both are at least k.
+        levels = ((has >= k).astype(np.float32) for k in range(1, 2 + has.max(initial=0)))
+        matches, total = sum(x @ x.T for x in levels), has.sum(axis=1, keepdims=True)
         sums = sums + np.stack([matches / np.maximum(total, 1), matches / np.maximum(total.T, 1)])
         orders = orders + (total > 0) * (total.T > 0)
     precision, recall = sums / np.maximum(orders, 1)
     scores = 500 * precision * recall / np.maximum(4 * precision + recall, 1e-16)  # beta = 2
-    np.fill_diagonal(scores, 0)
-    return (scores.sum(axis=1) / max(1, len(texts) - 1)).tolist()
+    means = (scores @ counts - scores.diagonal()) / max(1, counts.sum() - 1)
+    return means[copies].tolist()
 
 
 def loops(text: str, source: str) -> bool:
