@@ -26,7 +26,6 @@ from transformer.decoding.search import (
     PENALTIES,
     Prompts,
     best_continuations,
-    group_maxima,
     log_sum_exp,
 )
 
@@ -172,7 +171,7 @@ def test_the_best_continuations_are_those_of_a_sort_of_all(vocab, forbidden):
     logits = jnp.asarray(rng.integers(-9, 9, (3, 5, vocab)), jnp.float32)
     logits = logits.at[:, 2, jnp.array(forbidden, int)].set(20.0)
     shift = jnp.asarray(rng.integers(0, 4, (3, 5)) / 2, jnp.float32)
-    ours = best_continuations(logits, group_maxima(logits), shift, 10, forbidden)
+    ours = best_continuations(logits, shift, 10, forbidden)
     table = (logits - shift[..., None]).at[:, :, jnp.array(forbidden, int)].set(IMPOSSIBLE)
     best, places = jax.lax.top_k(table.reshape(3, -1), 10)
     np.testing.assert_array_equal(ours.log_probs, best)

@@ -20,7 +20,7 @@ from trie_search import (
 )
 from trie_search import STEPS as LIMIT
 
-from transformer.decoding.sampling import SamplingRule, keep_probable
+from transformer.decoding.sampling import SamplingRule, draw_tokens, keep_probable
 from transformer.decoding.search import Prompts, Rule, continue_search, start_search
 
 pytestmark = pytest.mark.device
@@ -55,6 +55,35 @@ def kept(**rule):
 )
 def test_what_may_be_drawn_is_what_the_rule_keeps(rule, expected):
     np.testing.assert_allclose(kept(**rule)[0], expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(("temperature", "is_right"), [(1.0, True), (1.15, False)])
+def test_tokens_of_several_groups_are_drawn_with_their_probabilities(temperature, is_right):
+    logits = np.random.default_rng(3).normal(size=211)
+    logits[[0, 110]] = -np.inf
+    expected = 10_007 * np.exp(logits) / np.exp(logits).sum()
+    keys, rows = jax.random.split(jax.random.key(2), 10_007), jnp.tile(logits, (10_007, 1))
+    tokens = draw_tokens(rows, keys, SamplingRule(temperature))
+    counts = np.bincount(tokens, minlength=211)
+    assert counts.size == 211 and counts[[0, 110]].sum() == 0
+    common = expected > 20
+    pooled = [np.r_[x[common], x[~common].sum()] for x in (counts, expected)]
+    assert (stats.chisquare(*pooled).pvalue > 0.01) == is_right
+    np.testing.assert_array_equal(
+        tokens[:3], draw_tokens(rows[:3], keys[:3], SamplingRule(temperature))
+    )
+
+
+@pytest.mark.parametrize("rule", [{"top_k": 13}, {"top_p": 0.7}], ids=str)
+def test_the_best_tokens_are_those_of_a_sort(rule):
+    logits = np.float32(3 * np.random.default_rng(4).normal(size=(7, 211)))
+    probabilities = -np.sort(-np.asarray(jax.nn.softmax(logits)))
+    expected = [rule.get("top_k")] * 7
+    if "top_p" in rule:
+        expected = 1 + (np.cumsum(probabilities, axis=1) < 0.7).sum(axis=1)
+    probable = np.isfinite(keep_probable(jnp.asarray(logits), SamplingRule(**rule)))
+    np.testing.assert_array_equal(probable.sum(axis=1), expected)
+    assert (np.where(probable, logits, 99).min(1) > np.where(probable, -99, logits).max(1)).all()
 
 
 def draw_texts(table, count, temperature):

@@ -49,14 +49,8 @@ class Continuations(NamedTuple):
     tokens: Int[Array, "B C"]
 
 
-def group_maxima(logits: Float[Array, "B P V"]) -> Float[Array, "B P G"]:
-    """Returns the maximum logit of each group of tokens; see `in_groups`."""
-    return in_groups(logits).max(axis=3)
-
-
 def best_continuations(
     logits: Float[Array, "B P V"],
-    maxima: Float[Array, "B P G"],
     shift: Float[Array, "B P"],
     count: int,
     forbidden: Sequence[int],
@@ -64,9 +58,10 @@ def best_continuations(
     """Returns the `count` best continuations by `logits - shift`; forbidden tokens get IMPOSSIBLE.
 
     The result is the same as with `jax.lax.top_k`, even the order of ties, but takes a fraction of
-    the time: the largest numbers are in the groups with the largest maxima; see `group_maxima`.
+    the time: the largest numbers are in the groups with the largest maxima; see `in_groups`.
     """
     batch, beam_size, vocab_size = logits.shape
+    maxima = in_groups(logits).max(axis=3)
     groups = maxima.shape[2]
     # The maximum of a group may be a forbidden token.
     wanted = count + beam_size * len({token // GROUP for token in forbidden})
@@ -118,7 +113,7 @@ def diverse_continuations(
     for group in range(rule.groups):
         scores, of_group, is_live = (x[:, group] for x in rows)
         scores = scores - rule.diversity * counts
-        options = best_continuations(scores, group_maxima(scores), of_group, count, rule.forbidden)
+        options = best_continuations(scores, of_group, count, rule.forbidden)
         goes_on = (options.tokens != rule.eos_id) & (options.log_probs > IMPOSSIBLE / 2)
         goes_on &= is_live[:, None]
         goes_on &= jnp.cumsum(goes_on, axis=1) <= rule.beam_size

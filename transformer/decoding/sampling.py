@@ -1,6 +1,5 @@
 """Text sampling with temperature, epsilon, top-k and top-p."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -23,24 +22,21 @@ class SamplingRule(NamedTuple):
 def in_groups(logits: Float[Array, "*rows V"]) -> Float[Array, "*rows G N"]:
     """Divides the vocabulary into groups of GROUP tokens; the last one is filled with -inf."""
     room = [(0, 0)] * (logits.ndim - 1) + [(0, -logits.shape[-1] % GROUP)]
-    padded = jnp.pad(logits, room, constant_values=-jnp.inf)
-    return padded.reshape(*logits.shape[:-1], -1, GROUP)
+    return jnp.pad(logits, room, constant_values=-jnp.inf).reshape(*logits.shape[:-1], -1, GROUP)
 
 
 def draw_tokens(logits: Float[Array, "B V"], keys: Array, rule: SamplingRule) -> Int[Array, "B"]:
     """Samples a token for each row, or returns the most probable token at temperature 0.
 
-    A group of tokens is sampled, then one of its tokens: this takes far fewer random numbers than
-    the Gumbel-max trick with a number for each token (Maddison et al. 2014). The token is
-    NOT_FINITE if the row's logits are not finite.
+    A group of tokens is sampled, then one of its tokens, which needs fewer Gumbel numbers than
+    tokens. The token is NOT_FINITE if the row's logits are not finite.
     """
     groups = in_groups(keep_probable(logits, rule))
-    count = groups.shape[1]
-    noise = jax.vmap(lambda key: jax.random.gumbel(key, (count + GROUP,)))(keys)
+    noise = jax.vmap(lambda key: jax.random.gumbel(key, (GROUP + groups.shape[1],)))(keys)
     noise *= rule.temperature > 0
-    group = jnp.argmax(jax.nn.logsumexp(groups, axis=2) + noise[:, :count], axis=1)
+    group = jnp.argmax(jax.nn.logsumexp(groups, axis=2) + noise[:, GROUP:], axis=1)
     chosen = jnp.take_along_axis(groups, group[:, None, None], axis=1)[:, 0]
-    token = GROUP * group + jnp.argmax(chosen + noise[:, count:], axis=1)
+    token = GROUP * group + jnp.argmax(chosen + noise[:, :GROUP], axis=1)
     return jnp.where(jnp.isfinite(logits.max(axis=-1)), token, NOT_FINITE)
 
 
@@ -59,16 +55,16 @@ def keep_probable(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Arra
         probable |= scaled == scaled.max(axis=-1, keepdims=True)
         scaled = jnp.where(probable, scaled, -jnp.inf)
     if rule.top_k > 0:
-        scaled = _keep_best(scaled, rule.top_k, lambda probabilities: 1.0)
+        scaled = _keep_best(scaled, rule.top_k, counts=True)
     if rule.top_p < 1:
-        scaled = _keep_best(scaled, rule.top_p, lambda probabilities: probabilities)
+        scaled = _keep_best(scaled, rule.top_p)
     return scaled
 
 
-def _keep_best(scaled: Float[Array, "B V"], total: float, weigh: Callable) -> Float[Array, "B V"]:
-    """Keeps the fewest best tokens whose weights reach a total, by bisection: sorting is slower."""
+def _keep_best(scaled: Float[Array, "B V"], total: float, counts=False) -> Float[Array, "B V"]:
+    """Keeps the fewest tokens, of 1e-9 or more, that have a total probability or count."""
     probabilities = jax.nn.softmax(scaled)
-    weights = weigh(probabilities)
+    weights = 1.0 if counts else probabilities
 
     def halve(_, bounds):
         middle = jnp.sqrt(bounds[0] * bounds[1])
@@ -77,5 +73,6 @@ def _keep_best(scaled: Float[Array, "B V"], total: float, weigh: Callable) -> Fl
         return jnp.where(is_enough, middle, bounds[0]), jnp.where(is_enough, bounds[1], middle)
 
     ones = jnp.ones((len(scaled), 1))
+    # Sorting is slower than bisection.
     least, _ = jax.lax.fori_loop(0, 20, halve, (ones * 2**-30, ones))
     return jnp.where(probabilities >= least, scaled, -jnp.inf)

@@ -15,7 +15,6 @@ from transformer.decoding.continuations import (
     diverse_continuations,
     draw_continuations,
     force,
-    group_maxima,
     log_sum_exp,
 )
 from transformer.variants import Registry
@@ -228,22 +227,19 @@ def advance(
 
     going_on, slots = jax.lax.top_k(jnp.where(ends, IMPOSSIBLE, best), beam_size)
 
-    def select(x):
-        return jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)
-
     done_count = state.done_count + completed.sum(axis=1, dtype=jnp.int32)
     decided = done.scores[:, 0] >= (going_on / penalty(length, rule.alpha))[:, 0]
     is_over = (state.index + 1 >= state.max_lengths) | ((done_count >= beam_size) & decided)
     state = Search(
         state.index + 1,
-        cache.reorder(select(parents)),
+        cache.reorder(_select(parents, slots)),
         state.max_lengths,
-        select(written),
+        _select(written, slots),
         going_on,
         done,
         done_count,
         state.finished | is_over,
-        state.prefixes and state.prefixes._replace(states=select(states)),
+        state.prefixes and state.prefixes._replace(states=_select(states, slots)),
         state.keys,
     )
     return state, options
@@ -257,15 +253,14 @@ def _expand(
     Also returns whether the length limit ends a hypothesis that had a more probable next token, and
     the states of the continuations; see `Prefixes`.
     """
-    maxima, length = group_maxima(logits), state.index + 1
-    most, at_limit = maxima.max(axis=2), length >= state.max_lengths
+    most, length = logits.max(axis=2), state.index + 1
+    at_limit = length >= state.max_lengths
     # logit - shift is the log-probability of a hypothesis extended by the token.
     shift = log_sum_exp(logits, most) - state.live_log_probs
     if state.prefixes is not None:
         moves, states = state.prefixes
         moves = jnp.take_along_axis(moves, states[:, :, None], axis=1)
         logits = jnp.where(moves >= 0, logits, IMPOSSIBLE)
-        maxima = group_maxima(logits)
     end = logits[:, :, rule.eos_id]
     # At most one continuation of each hypothesis ends, so at least half of 2 * beam_size do not.
     count = min(2 * rule.beam_size, rule.beam_size * logits.shape[2])
@@ -276,7 +271,7 @@ def _expand(
     elif rule.groups > 1:
         options = diverse_continuations(logits, shift, state.finished, count, rule)
     else:
-        options = best_continuations(logits, maxima, shift, count, rule.forbidden)
+        options = best_continuations(logits, shift, count, rule.forbidden)
     options = force(options, at_limit, rule.eos_id, end - shift)
     if prompts is not None:
         prompted = jnp.take(prompts.tokens, length, axis=1, mode="clip")
@@ -291,10 +286,10 @@ def _expand(
 def _best(done: Hypotheses, ended: Hypotheses) -> Hypotheses:
     """Returns the best hypotheses of both arguments, as many as in `done`, best first."""
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), done, ended)
-    scores, order = jax.lax.top_k(both.scores, done.scores.shape[1])
-    return Hypotheses(
-        jnp.take_along_axis(both.tokens, order[:, :, None], axis=1),
-        jnp.take_along_axis(both.lengths, order, axis=1),
-        scores,
-        jnp.take_along_axis(both.forced, order, axis=1),
-    )
+    _, order = jax.lax.top_k(both.scores, done.scores.shape[1])
+    return jax.tree.map(lambda x: _select(x, order), both)
+
+
+def _select(x: Array, slots: Int[Array, "B P"]) -> Array:
+    """Returns the values of P hypotheses of each sentence."""
+    return jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)

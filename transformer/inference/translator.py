@@ -302,6 +302,7 @@ class Translator(TokenPredictor):
     def read_best(self, hypotheses: Any, line: str, most: int, kind="beam") -> list[Translation]:
         """Returns translations of a line, with the line's case restored; see `read_hypotheses`."""
         write = functools.partial(self.lines.write, line=line, strings=self.lines.read(line)[1])
+        write = functools.cache(write)  # samples repeat
         return read_hypotheses(hypotheses, self.target_tokenizer, line, most, write, kind)
 
     def without_case(self, variables: Variables, line: str, target: str) -> tuple[str, str]:
