@@ -290,6 +290,6 @@ def _best(done: Hypotheses, ended: Hypotheses) -> Hypotheses:
     return jax.tree.map(lambda x: _select(x, order), both)
 
 
-def _select(x: Array, slots: Int[Array, "B P"]) -> Array:
+def _select(x: Any, slots: Int[Array, "B P"]) -> Array:
     """Returns the values of P hypotheses of each sentence."""
     return jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)
