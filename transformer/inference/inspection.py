@@ -231,9 +231,9 @@ def trained_links(
 ) -> Float[np.ndarray, "T S"]:
     """Returns the links of target words to source words, given the weights of "output" rows.
 
-    With `train.guided_alignment`, a target word is linked to all source words with at least MIN_LINK
-    times its highest weight, in the trained heads. Otherwise, it is linked to the one with the
-    highest mean weight over the heads of the last layer; see `most_attended`.
+    With `train.guided_alignment`, a target word is linked to all source words with at least
+    MIN_LINK times its highest weight, in the trained heads. Otherwise, it is linked to the one with
+    the highest mean weight over the heads of the last layer; see `most_attended`.
     """
     if not is_guided(train):
         return most_attended(weights[-1].mean(axis=0))
