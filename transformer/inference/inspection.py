@@ -239,7 +239,7 @@ def trained_links(
         return most_attended(weights[-1].mean(axis=0))
     of_layer = weights[train.guided_layer - 1]
     each = of_layer[train.guided_head - 1] if train.guided_head else of_layer.mean(axis=0)
-    return (each > 0) & (each >= MIN_LINK * each.max(axis=-1, keepdims=True, initial=0.0))
+    return 1.0 * ((each > 0) & (each >= MIN_LINK * each.max(axis=-1, keepdims=True, initial=0.0)))
 
 
 def _raw_words(raw: str, read: str) -> Float[np.ndarray, "W R"]:

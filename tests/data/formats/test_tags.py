@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.data.formats.tags import CLOSE, EMPTY, OPEN, Tag, place_tags, plain_text
+from transformer.data.formats.tags import CLOSE, EMPTY, OPEN, WORD, Tag, place_tags, plain_text
 
 TAG = re.compile(r"<(/?)(\w+)(/?)>")
 
@@ -18,7 +18,7 @@ def pieces_of(text: str, start: int = 0) -> list:
     pieces, position = [], 0
     for match in TAG.finditer(text):
         pieces += [text[position : match.start()]] * (position < match.start())
-        kind = CLOSE if match[1] else EMPTY if match[3] else OPEN
+        kind = CLOSE if match[1] else OPEN if not match[3] else WORD if match[2] == "c" else EMPTY
         place = start + match.start(), start + match.end()
         pieces.append(Tag(kind, place, breaks=match[2] == "br"))
         position = match.end()
@@ -51,17 +51,20 @@ def place(source: str, target: str, links: str | list) -> str:
         ),
         ("a <b>b</b> c", "x z", "0-0 2-1", "x <b></b>z"),  # no link
         ("a <b>b</b>", "x", "0-0", "x<b></b>"),
-        ("a<br/>b <x/> c<y/>", "z y x", "0-2 1-1 2-0", "<x/> z<br/><y/>y x"),  # empty tags
+        ("a<br/>b <x/> c<y/>", "z y x", "0-2 1-1 2-0", "<x/> z<y/><br/>y x"),  # empty tags
         ("<b><i>a</i></b><u>b</u>", "x", "0-0", "<b><i>x</i></b><u></u>"),  # of one word
         ("un<b>believ</b>able", "unglaublich", "0-0", "<b>unglaublich</b>"),
         ("<a>x <b>y</b></a>, z", "z, y x", "0-2 1-1 2-0", "z, <a><b>y</b> x</a>"),
-        ("<b>Hello </b>world<x/>.", "Hallo Welt.", "0-0 1-1", "<b>Hallo </b>Welt.<x/>"),
+        ("<b>Hello </b>world<x/>.", "Hallo Welt.", "0-0 1-1", "<b>Hallo </b>Welt<x/>."),
         ("see<x/> him<y/> now", "ihn sehen", "0-1 1-0", "ihn<y/> sehen<x/>"),  # marks
+        ("at dawn<x/>. Go", "Geh früh, los", "1-1 2-0", "Geh früh<x/>, los"),
+        ("Run <c/>.", "Lauf.", "0-0", "Lauf <c/>."),  # a code with a text stands as a word
+        ("Run <x/>.", "Lauf.", "0-0", "Lauf. <x/>"),
         ("<b>here</b> now.", "jetzt hier.", "0-1 1-0", "jetzt <b>hier</b>."),
         ("Go <b>now.</b>", "Jetzt gehen.", "0-1 1-0", "<b>Jetzt</b> gehen."),
         ("(<b>a</b>) b", "y (x)", "0-1 1-0", "y (<b>x</b>)"),
         ("a </b>b <i>c", "x y z", "0-0 1-1 2-2", "x </b>y <i>z"),  # without a partner
-        ("a <b> \n</b> <i>-</i>", "x –", "0-0", "x –<b> \n</b><i></i>"),
+        ("a <b> \n</b> <i>-</i>", "x –", "0-0", "x – <b> \n</b><i></i>"),
     ],
 )
 def test_tags_enclose_the_words_that_align(source, target, links, result):

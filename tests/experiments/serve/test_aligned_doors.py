@@ -47,16 +47,20 @@ def test_segments_are_aligned_alone_and_shifted(run):
     assert both.links == [*first.links, *shifted]
 
 
-def test_links_are_of_the_last_layers_mean_or_of_the_guided_head():
-    weights = np.random.default_rng(0).random((2, 3, 5, 7))  # layers, heads, target, source
+def test_links_are_of_the_last_layers_mean_or_of_all_high_weights_of_the_guided_head():
+    weights = np.zeros((2, 3, 2, 3))  # layers, heads, target words, source words
+    weights[0, 2] = [[0.5, 0.2, 0.1], [0.0, 0.0, 0.0]]  # 0.2 is 0.4 of the highest weight
+    weights[0, 1] = [[0.0, 0.7, 0.0], [0.0, 0.1, 0.6]]
+    weights[1, 0], weights[1, 1] = [[0.0, 0.5, 0.4], [0.1, 0.0, 0.0]], [[0.6, 0, 0], [0, 0, 0.2]]
     train = transformer.load("quickstart").config.train.copy_and_resolve_references().unlock()
     for settings, right in (
-        ({}, weights[1].mean(axis=0)),
-        ({"guided_alignment": 0.05, "guided_layer": 0, "guided_head": 0}, weights[1].mean(axis=0)),
-        ({"guided_alignment": 0.05, "guided_layer": 1, "guided_head": 3}, weights[0, 2]),
+        ({}, [[1, 0, 0], [0, 0, 1]]),  # the mean of the last layer: 0.2, 0.17, 0.13
+        ({"guided_alignment": 0.05, "guided_layer": 1, "guided_head": 3}, [[1, 1, 0], [0, 0, 0]]),
+        ({"guided_layer": 1, "guided_head": 0}, [[1, 1, 0], [0, 0, 1]]),  # the mean of layer 1
+        ({"guided_layer": 0}, [[1, 1, 1], [1, 0, 1]]),  # 0 is the last layer
     ):
         train.update(settings)
-        np.testing.assert_array_equal(inspection.chosen_weights(train, weights), right)
+        np.testing.assert_array_equal(inspection.trained_links(train, weights), right)
 
 
 def test_words_of_a_copied_string_share_its_placeholder(run, monkeypatch):

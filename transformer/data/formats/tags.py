@@ -10,12 +10,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-OPEN, CLOSE, EMPTY = "open", "close", "empty"  # kinds of tags
+OPEN, CLOSE, EMPTY, WORD = "open", "close", "empty", "word"  # kinds of tags
 OPENING, CLOSING = '([{<“„”«»‹›‘‚"¿¡「『', '.,;:!?…)]}>”“»›‘"」』。！？、，；：؟،؛'  # around words
 
 
 class Tag(NamedTuple):
     """A tag that begins ("open") or ends ("close") an element, or stands alone ("empty").
+
+    A "word" stands alone, too, and has a text that is not translated, such as code.
 
     Attributes:
       place: the (start, end) offsets of its characters in the document.
@@ -75,15 +77,18 @@ class _Space(str):
 
 @dataclasses.dataclass
 class _Element:
-    """An element with its tags, and the offsets of its content in the text and the translation."""
+    """An element, or an empty tag, with the offsets of its content in the text.
 
-    tags: list[list[str | Tag]]  # the start tag and the end tag with their white space
+    Attributes:
+      tags: the start tag and the end tag with their white space.
+      divides: whether white space at a tag, or a line break, is in it.
+    """
+
+    tags: list[list[str | Tag]]
     start: int
     end: int
     children: "list[_Element]"
-    words: tuple[int, int] | None = None  # range of words of the translation
-    begin: int = 0
-    stop: int = 0
+    divides: bool = False
 
 
 def write_aligned(aligned: Aligned) -> str:
@@ -108,20 +113,20 @@ def place_tags(pieces: Pieces, target: str, links: Links) -> list[str | Tag]:
 
     Each tag comes back once, nested as in the text. An element encloses the shortest range of words
     that contains all links of its words. If the ranges of siblings overlap, the shorter one stays,
-    and the other gets the part of its range that has most of its links. An element without a link,
-    or without a word, stands before the word that is linked to the next word of its parent, or else
-    at the parent's end; an empty tag at the end of a word stays behind it. Punctuation at an end of
-    a range is enclosed if the enclosed text begins or ends with punctuation, too.
+    and the other gets the part of its range that has most of its links. Punctuation at an end of a
+    range is enclosed if the enclosed text begins or ends with punctuation, too.
+
+    An element without a link, or without a word, stands before the word that is linked to the next
+    word of its parent, or else at the parent's end. An empty tag that only punctuation or nothing
+    follows before the next white space, such as the mark of a footnote, stays behind the word that
+    is linked to the previous word.
     """
     placer = _Placer(plain_text(pieces), target, links)
-    top = _parse(pieces)
-    placer.place(top, 0, len(placer.target_words))
-    placer.measure(top, 0, len(target))
-    return _joined(_written(top, target))
+    return _joined(placer.write(_parse(pieces), 0, len(target)))
 
 
 class _Placer:
-    """Finds the places of elements in a translation."""
+    """Writes elements around the words of a translation."""
 
     def __init__(self, source: str, target: str, links: Links):
         self.source, self.target = source, target
@@ -132,82 +137,85 @@ class _Placer:
         for i, j in sorted(links):
             self.links[i].append(j)
 
-    def place(self, parent: _Element, low: int, high: int) -> None:
-        """Chooses the range of words of each element in a parent's range from `low` to `high`."""
+    def write(self, parent: _Element, low: int, high: int) -> Iterator[str | Tag]:
+        """Yields the content of an element, given its offsets in the translation."""
         used: set[int] = set()
-        linked = {id(each): self._linked(each, low, high) for each in parent.children}
-        hulls = {key: places[-1] - places[0] for key, places in linked.items() if places}
-        for each in sorted(parent.children, key=lambda each: hulls.get(id(each), 0)):
+        linked = [self._linked(each, low, high) for each in parent.children]
+        spans = [(-1, -1)] * len(linked)
+        hulls = [places[-1] - places[0] if places else 0 for places in linked]
+        for number in sorted(range(len(linked)), key=hulls.__getitem__):
             parts: list[list[int]] = [[]]
-            for j in linked[id(each)]:
+            for j in linked[number]:
                 if not used.isdisjoint(range(parts[-1][-1] if parts[-1] else j, j + 1)):
                     parts.append([])
                 parts[-1].extend([j] * (j not in used))
             if best := max(parts, key=len):
-                each.words = best[0], best[-1] + 1
-                used.update(range(*each.words))
+                used.update(range(best[0], best[-1] + 1))
+                spans[number] = self._span(parent.children[number], best[0], best[-1])
         for number, each in enumerate(parent.children):
-            if not each.words:
-                gap = self._gap(each.start, each.end, parent.end, low, high)
-                for other, sibling in enumerate(parent.children):
-                    first, last = sibling.words or (gap, gap)
-                    if first < gap < last:
-                        gap = first if number < other else last
-                each.words = gap, gap
-            self.place(each, *each.words)
+            if spans[number] == (-1, -1):
+                gap = self._gap(each, parent.end, low, high)
+                for other, (first, last) in enumerate(spans):
+                    if first < gap < last:  # moves before the first or behind the last word
+                        starts = [start for start, _ in self.target_words]
+                        gap = (
+                            max(x for x in starts if x <= first)
+                            if number < other
+                            else min((x for x in starts if x >= last), default=high)
+                        )
+                spans[number] = gap, gap
+        for number in sorted(range(len(spans)), key=spans.__getitem__):
+            each, (begin, stop) = parent.children[number], spans[number]
+            begin, stop = (min(max(x, low), high) for x in (begin, stop))
+            yield self.target[low:begin]
+            yield from each.tags[0]
+            yield from self.write(each, begin, stop)
+            yield from each.tags[1]
+            low = stop
+        yield self.target[low:high]
 
-    def measure(self, parent: _Element, low: int, high: int) -> None:
-        """Sets the offsets of elements in the translation, from `low` to `high`."""
-        words, ends = self.target_words, len(self.target)
-        for each in parent.children:
-            first, last = each.words or (0, 0)
-            begin = stop = words[first][0] if first < len(words) else ends
-            if first < last:
-                stop, inside = words[last - 1][1], self.source[each.start : each.end]
-                is_dense = not _has_gap(each)  # an empty tag divides no word from its punctuation
-                if is_dense and inside[0] not in OPENING and not inside[0].isspace():
-                    begin += _trim(self.target[slice(*words[first])], OPENING, str.lstrip)
-                if is_dense and inside[-1] not in CLOSING and not inside[-1].isspace():
-                    stop -= _trim(self.target[slice(*words[last - 1])], CLOSING, str.rstrip)
-            each.begin, each.stop = (min(max(x, low), high) for x in (begin, stop))
-            self.measure(each, each.begin, each.stop)
+    def _span(self, element: _Element, first: int, last: int) -> tuple[int, int]:
+        """Returns the offsets of words of the translation, without the punctuation around them.
+
+        Punctuation is included if it is in the element, too, or if white space would divide it from
+        its word.
+        """
+        begin, stop = self.target_words[first][0], self.target_words[last][1]
+        inside = self.source[element.start : element.end] or self.source[: element.end].rstrip()
+        if not element.divides and inside[:1] not in OPENING and not inside[:1].isspace():
+            begin += _trim(self.target[slice(*self.target_words[first])], OPENING, str.lstrip)
+        if not element.divides and inside[-1:] not in CLOSING and not inside[-1:].isspace():
+            stop -= _trim(self.target[slice(*self.target_words[last])], CLOSING, str.rstrip)
+        return begin, stop
 
     def _linked(self, element: _Element, low: int, high: int) -> list[int]:
-        """Returns the words of a range of the translation that are linked to an element's words."""
+        """Returns the words from `low` to `high` that are linked to an element's words."""
         targets = set()
         for i, (start, end) in enumerate(self.source_words):
             inside = self.source[max(start, element.start) : min(end, element.end)]
             if re.search(r"\w", inside) or inside == self.source[start:end]:
-                targets.update(j for j in self.links[i] if low <= j < high)
+                targets.update(self._links_of(i, low, high))
         return sorted(targets)
 
-    def _gap(self, start: int, position: int, end: int, low: int, high: int) -> int:
-        """Returns the word that is linked to the next word after a position, or else `high`.
+    def _links_of(self, i: int, low: int, high: int) -> list[int]:
+        spans = self.target_words
+        return [j for j in self.links[i] if spans[j][0] < high and low < spans[j][1]]
 
-        A mark at the end of a word, such as that of a footnote, stays behind the word.
-        """
-        before, after = self.source[position - 1 : position], self.source[position : position + 1]
-        is_mark = start == position and before.strip() and not after.strip()
-        for i, (first, _) in reversed([*enumerate(self.source_words)] if is_mark else []):
-            inside = [j + 1 for j in self.links[i] if first < position and low <= j < high]
-            if inside:
-                return inside[-1]
-        for i, (start, stop) in enumerate(self.source_words):
+    def _gap(self, element: _Element, end: int, low: int, high: int) -> int:
+        """Returns the place of an element without words in a parent that ends at `end`."""
+        position, places = element.end, [*enumerate(self.source_words)]
+        after = re.compile(r"\S*").match(self.source, position)
+        is_mark = after and (after[0] or self.source[position - 1 : position].strip())
+        if element.start == position and is_mark and not re.search(r"\w", after[0]):
+            for i, (start, _) in reversed(places):
+                if start < position and (inside := self._links_of(i, low, high)):
+                    return self._span(element, inside[-1], inside[-1])[1]
+        for i, (start, stop) in places:
             rest = self.source[max(start, position) : min(stop, end)]
-            inside = [j for j in self.links[i] if low <= j < high]
+            inside = self._links_of(i, low, high)
             if inside and (re.search(r"\w", rest) or (rest and start >= position)):
-                return inside[0]
+                return self.target_words[inside[0]][0]
         return high
-
-
-def _has_gap(element: _Element) -> bool:
-    """Returns whether there is an element without words, or white space at a tag, in an element."""
-    return any(
-        len({*(each.words or ())}) < 2
-        or any(isinstance(part, str) and part for tag in each.tags for part in tag)
-        or _has_gap(each)
-        for each in element.children
-    )
 
 
 def _trim(word: str, marks: str, strip: Callable[[str, str], str]) -> int:
@@ -217,81 +225,63 @@ def _trim(word: str, marks: str, strip: Callable[[str, str], str]) -> int:
 
 def _parse(pieces: Pieces) -> _Element:
     """Returns the tree of elements; tags without a partner enclose what is before or after."""
-    spaces, position = _spaces(pieces), 0
-    open_elements = [_Element([], 0, 0, [])]
-    for piece, (before, after) in zip(pieces, spaces, strict=True):
+    position, open_elements = 0, [_Element([], 0, 0, [])]
+    for piece, tags in zip(pieces, _with_spaces(pieces), strict=True):
         if isinstance(piece, str):
             position += len(piece)
             continue
         position += piece.breaks
-        if piece.kind == CLOSE:
-            tags = [before, piece]
-            if len(open_elements) > 1:
-                element = open_elements.pop()
-                element.tags[1], element.end = tags, position
-            else:
-                top = open_elements[0]
-                top.children = [_Element([[], tags], 0, position, top.children)]
-            continue
-        tags = [piece, after] if piece.kind == OPEN else [before, piece, after]
-        element = _Element([tags, []], position, position, [])
-        open_elements[-1].children.append(element)
-        open_elements += [element] * (piece.kind == OPEN)
+        divides, top = len(tags) > 1 or piece.breaks, open_elements[0]
+        if piece.kind == CLOSE and len(open_elements) > 1:
+            element = open_elements.pop()
+            element.tags[1], element.end = tags, position
+        elif piece.kind == CLOSE:
+            top.children = [_Element([[], tags], 0, position, top.children, top.divides)]
+        for element in open_elements:
+            element.divides |= divides
+        if piece.kind != CLOSE:
+            element = _Element([tags, []], position, position, [], divides and piece.kind == EMPTY)
+            open_elements[-1].children.append(element)
+            open_elements += [element] * (piece.kind == OPEN)
     for element in open_elements:
         element.end = position
     return open_elements[0]
 
 
-def _spaces(pieces: Pieces) -> list[list[str]]:
-    """Returns the white space before and after each tag that stays with it.
+def _with_spaces(pieces: Pieces) -> Iterator[list[str | Tag]]:
+    """Yields each piece, a tag with the white space that stays with it.
 
-    An element keeps the white space at its ends, and an empty tag the one on both sides. It is in
-    place of the blank between two words, unless the text has white space outside the element, too.
+    A tag with white space on the side of its element, or an empty tag, keeps it on both sides.
     """
-    around = [*pieces, "", "", ""]  # index -1 and the following ones are no tags
-    spaces = [["", ""] for _ in around]
-    for i, piece in enumerate(pieces):
-        if isinstance(piece, str):
-            sides = piece[: len(piece) - len(piece.lstrip())], piece[len(piece.rstrip()) :]
-            for step, side, end in ((-1, 1, CLOSE), (1, 0, OPEN)):
-                tag, other, is_blank = around[i + step], around[i + 2 * step], not piece.strip()
-                is_first = step < 0 or not (is_blank and spaces[i - 1][1])
-                if isinstance(tag, Tag) and tag.kind != end and is_first:
-                    text = other if isinstance(other, str) and tag.kind != EMPTY else ""
-                    is_outside = text[-1:].isspace() if step < 0 else text[:1].isspace()
-                    spaces[i + step][side] = (str if is_outside else _Space)(sides[side == 0])
-    return spaces[: len(pieces)]
-
-
-def _written(parent: _Element, target: str, begin: int = 0) -> Iterator[str | Tag]:
-    """Yields the pieces of an element in the translation."""
-    for each in sorted(parent.children, key=lambda each: (each.begin, each.stop)):
-        yield target[begin : each.begin]
-        yield from each.tags[0]
-        yield from _written(each, target, each.begin)
-        yield from each.tags[1]
-        begin = each.stop
-    yield target[begin : parent.stop if parent.tags else len(target)]
+    last: list[str | Tag] = []
+    for left, piece, right in zip(["", *pieces], pieces, [*pieces[1:], ""], strict=False):
+        if isinstance(piece, Tag):
+            is_taken = last and isinstance(last[-1], _Space) and not str(left).strip()
+            before = "" if isinstance(left, Tag) or is_taken else left[len(left.rstrip()) :]
+            after = "" if isinstance(right, Tag) else right[: len(right) - len(right.lstrip())]
+            keeps = {OPEN: after, CLOSE: before}.get(piece.kind, True)
+            sides = (_Space(before), piece, _Space(after)) if keeps else (piece,)
+            last = [x for x in sides if x]
+        yield last
 
 
 def _joined(pieces: Iterable[str | Tag]) -> list[str | Tag]:
     """Joins adjacent texts, and removes blanks where a tag has white space or breaks the text."""
     parts: list[str | Tag] = []
     for piece in pieces:
-        parts += (
-            [piece] if isinstance(piece, Tag | _Space) and piece else re.findall(r"\s+|\S+", piece)
-        )
+        is_whole = isinstance(piece, Tag | _Space)
+        parts += [piece] if is_whole else re.findall(r"\s+|\S+", piece)
     result: list[str | Tag] = []
-    is_gap = lambda part: isinstance(part, Tag) or not part.strip()  # noqa: E731
-    for of_gap, group in itertools.groupby(parts, key=is_gap):
+    for is_gap, group in itertools.groupby(parts, lambda x: isinstance(x, Tag) or x.isspace()):
         items = list(group)
-        if of_gap and any(x.breaks if isinstance(x, Tag) else isinstance(x, _Space) for x in items):
+        if is_gap and any(
+            isinstance(x, _Space) or (isinstance(x, Tag) and x.breaks) for x in items
+        ):
             items = [x for x in items if isinstance(x, Tag | _Space)]
         result += items
     texts: list[str | Tag] = []
-    for part in result:
-        is_joined = texts and isinstance(part, str) and isinstance(texts[-1], str)
-        texts.append(f"{texts.pop()}{part}" if is_joined else part)
+    for is_tag, group in itertools.groupby(result, lambda x: isinstance(x, Tag)):
+        texts += group if is_tag else ["".join(map(str, group))]
     for at, strip in ((0, str.lstrip), (-1, str.rstrip)):
         if texts and isinstance(edge := texts[at], str):
             texts[at] = strip(edge)
