@@ -15,7 +15,7 @@ from typing import NamedTuple
 from xml.parsers import expat
 
 from transformer.data.formats.document import Document, TextDocument, Unit, decode
-from transformer.data.formats.tags import CLOSE, EMPTY, OPEN, Tag
+from transformer.data.formats.tags import CLOSE, EMPTY, OPEN, WORD, Tag
 from transformer.errors import UserError
 
 CHARSET = r"""(?i)<(?:\?xml[^>]*?encoding|meta[^>]*?charset)\s*=\s*["']?([A-Za-z0-9._:-]+)"""
@@ -48,8 +48,8 @@ class Event(NamedTuple):
     kind: str
     start: int
     end: int
-    # In XML without a prefix, in HTML in lower case; of a text its style, of a code in a run "r".
-    name: str = ""
+    name: str = ""  # in XML without a prefix, in HTML in lower case; of a text, its style
+    run: int = -1  # offset of the run around it
 
 
 @dataclasses.dataclass
@@ -141,9 +141,7 @@ def blocks(stream: Iterable[Event], role: Roles, is_html: bool = False) -> Itera
             elif top.role == CODE and kind != BLOCK:
                 kind = CODE
             elif kind != RUN and top.role != CODE:
-                tag = top.tag if top.role == RUN else event
-                kind_of_part = "open" if kind == INLINE else "code"
-                top.parts.append(event._replace(kind=kind_of_part, name=tag.name))
+                top.parts.append(event._replace(kind="open" if kind == INLINE else "code"))
             top = Element(event, top, kind, [] if kind == BLOCK else top.parts)
         else:
             element = top
@@ -173,8 +171,9 @@ def _extend(element: Element, end: int) -> None:
 
 def tag_of(text: str, part: Event) -> Tag:
     """Returns an inline tag, or a code as a tag of its own."""
-    place = part.start, part.end
-    kind = TAGS.get(part.name if part.kind == "code" else part.kind, EMPTY)
+    place, name = (part.start, part.end), part.name if part.kind == "code" else part.kind
+    has_text = re.sub(r"<[^>]*>", "", text[slice(*place)]).strip()
+    kind = TAGS.get(name, WORD if has_text else EMPTY)
     return Tag(kind, place, breaks=bool(BREAK.match(text, *place)))
 
 

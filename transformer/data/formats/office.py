@@ -28,7 +28,6 @@ OOXML = markup.roles(
 ODF = markup.roles(block="p h", inline="span a meta ruby ruby-base")
 T = r"<(?:\w+:)?t(?:\s[^>]*)?>"
 RUN_END = re.compile(r"(?:</(?:\w+:)?t\s*>\s*)?</(?:\w+:)?r\s*>")
-BLOCK = re.compile(r"<(?:\w+:)?(?:p|si|is)[\s>]")
 FORMAT = r"<(?:\w+:)?rPr\b(?:[^>]*/>|.*?</(?:\w+:)?rPr\s*>)"
 RUN = re.compile(rf"(?s)<(\w+:)?r(?:\s[^>]*)?>\s*({FORMAT})?")
 FIELD = re.compile(r'<(?:\w+:)?fldChar\b[^>]*fldCharType="(\w+)"')
@@ -133,36 +132,33 @@ def _units(text: str, parts: list[Event]) -> list[Unit]:
     if not units or len(units[0].pieces) == 1:
         return units
     (start, end), before, after = units[0].places[0], "", ""
-    first, head, opening, before = _run_at(text, start)
+    first, last = (
+        next(part for part in parts if part.start <= place < part.end) for place in (start, end - 1)
+    )
+    (first_run, head), opening, before = _run_of(text, first)
     if opening and re.fullmatch(rf"(?:{T})?", text[head:start]):
-        start, before = first, ""
-    *_, after, closing = _run_at(text, end)
+        start, before = first_run, ""
+    _, after, closing = _run_of(text, last)
     if closing and (match := RUN_END.match(text, end)):
         end, after = match.end(), ""
-    place = next(part.start for part in parts if part.kind == "text" and part.name == usual)
-    write = functools.partial(_write, *_run_at(text, place)[2:])
+    usual_text = next(part for part in parts if part.kind == "text" and part.name == usual)
+    write = functools.partial(_write, *_run_of(text, usual_text)[1:])
     places = ((start, end),)
     return [units[0]._replace(places=places, before=before, after=after, write=write)]
 
 
-def _run_at(text: str, position: int) -> tuple[int, int, str, str]:
-    """Returns the start of the run around a position, the end of its format, and tags.
+def _run_of(text: str, part: Event) -> tuple[tuple[int, int], str, str]:
+    """Returns the start of a part's run and the end of its format, and tags for a run like it.
 
-    The tags begin and end it at this position. Between runs they are ''.
+    The tags begin and end the run around the part. If it is between runs, they are ''.
     """
-    start, depth = position, 0
-    while depth or not (block := BLOCK.match(text, start)):
-        start = text.rindex("<", 0, start)
-        is_empty = text[text.index(">", start) - 1] == "/" or text[start + 1] in "!?"
-        if not depth and (run := RUN.match(text, start)):
-            opening, closing = f"<{run[1] or ''}r>{run[2] or ''}", f"</{run[1] or ''}r>"
-            if re.search(rf"{T}[^<]*$", text[start:position]):
-                opening += f'<{run[1] or ""}t xml:space="preserve">'
-                closing = f"</{run[1] or ''}t>{closing}"
-            return start, run.end(), opening, closing
-        if not is_empty:
-            depth += 1 if text[start + 1] == "/" else -(depth > 0)
-    return block.start(), position, "", ""
+    if not (run := RUN.match(text, part.run) if part.run >= 0 else None):
+        return (part.start, part.start), "", ""
+    name, of_text = run[1] or "", f"{run[1] or ''}t"
+    opening, closing = f"<{name}r>{run[2] or ''}", f"</{name}r>"
+    if part.kind == "text":
+        opening, closing = f'{opening}<{of_text} xml:space="preserve">', f"</{of_text}>{closing}"
+    return run.span(), opening, closing
 
 
 def _write(opening: str, closing: str, new: str, *_: object) -> str:
@@ -174,11 +170,9 @@ def _tag(text: str, part: Event) -> Tag:
     """Returns a tag; one in a run gets a run of its own, and that of a format writes its texts."""
     tag = markup.tag_of(text, part)
     if part.start == part.end:
-        write = functools.partial(_write, *_run_at(text, part.start)[2:])
+        write = functools.partial(_write, *_run_of(text, part._replace(kind="text"))[1:])
         return tag._replace(write=write) if part.kind == "open" else tag
-    if part.name != "r":
-        return tag
-    *_, before, after = _run_at(text, part.start)
+    _, before, after = _run_of(text, part)
     return tag._replace(before=before, after=after)
 
 
@@ -214,7 +208,7 @@ def _with_formats(parts: list[Event], usual: str) -> Iterator[Event]:
             yield Event("close", last, last)
         yield from codes
         if style not in (current, usual):
-            yield Event("open", part.start, part.start, style)
+            yield part._replace(kind="open", end=part.start)
         current, last, codes = style, part.end, []
         yield from [part] * (part.kind != "end")
 
@@ -224,21 +218,24 @@ def _runs(text: str) -> Iterator[Event]:
 
     The result of a field, such as a page number, is left out, but the text of a link is not.
     """
-    style, end, inside, fields = "", 0, "", []
+    runs, end, inside, fields = [(-1, "")], 0, "", []  # offset and format of the runs around
     for event in markup.events(text):
-        raw = text[event.start : event.end]
+        raw, event = text[event.start : event.end], event._replace(run=runs[-1][0])
         if event.start < end:
             continue
         if event.kind == "text":
             if inside == "instrText" and fields:
                 fields[-1] += raw
             elif inside == "t" and all(field.split()[:1] == ["HYPERLINK"] for field in fields):
-                yield event._replace(name=style)
+                yield event._replace(name=runs[-1][1])
         elif event.kind == "start" and (match := PROPERTIES.match(text, event.start)):
-            style, end = INVISIBLE.sub("", match[2] or "").strip(), match.end()
+            end = match.end()
+            if event.name == "rPr":
+                runs[-1] = runs[-1][0], INVISIBLE.sub("", match[2] or "").strip()
         else:
             inside = event.name if event.kind == "start" else ""
-            style = "" if inside == "r" else style
+            if event.name == "r":
+                runs = [*runs, (event.start, "")] if inside else runs[:-1]
             if inside == "fldChar" and 'fldCharType="begin"' in raw:
                 fields.append("")
             elif inside == "fldChar" and 'fldCharType="end"' in raw:

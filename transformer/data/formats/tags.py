@@ -281,7 +281,8 @@ def _joined(pieces: Iterable[str | Tag]) -> list[str | Tag]:
         result += items
     texts: list[str | Tag] = []
     for is_tag, group in itertools.groupby(result, lambda x: isinstance(x, Tag)):
-        texts += group if is_tag else ["".join(map(str, group))]
+        items = list(group)
+        texts += items if is_tag else ["".join(map(str, items))]
     for at, strip in ((0, str.lstrip), (-1, str.rstrip)):
         if texts and isinstance(edge := texts[at], str):
             texts[at] = strip(edge)
