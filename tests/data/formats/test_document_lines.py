@@ -57,6 +57,16 @@ def test_rows_of_a_message_are_lines_of_their_own():
     assert translated(lines) == ["ONE\n\n TWO\n"]
 
 
+def test_tags_may_enclose_words_of_several_rows_and_speakers():
+    lines = DocumentLines(document("a <b>b\n\nc</b> d", has_rows=True))
+    assert lines.lines == ["a b", "c d"]
+    assert translated(lines, links=[(0, 1), (1, 0)]) == ["<b>A B\n\nC D</b>"]
+    assert translated(lines, links=[(0, 0), (1, 1)]) == ["A <b>B\n\nC</b> D"]
+    lines = DocumentLines(document("- a\n- <b>c</b> d", times=TIMES))
+    assert lines.lines == ["- a", "- c d"]
+    assert translated(lines, links=[(1, 1), (2, 2)]) == ["- A\n- <b>C</b> D"]
+
+
 @pytest.mark.parametrize(
     ("text", "translation", "result"),
     [

@@ -27,8 +27,7 @@ Outputs = Sequence[Aligned]  # the translation of each line
 class DocumentLines:
     """The lines of a document that are translated.
 
-    A text with inline tags is one line, as is a sentence that runs over several subtitles, whose
-    translation is divided by length.
+    A sentence that runs over several subtitles is one line, whose translation is divided by length.
 
     Args:
       retranslates: whether entries that have a translation are translated, too.
@@ -49,34 +48,29 @@ class DocumentLines:
             if unit.target and not retranslates:
                 self.left_out += 1
                 self._writers.append(lambda _: [None])
-            elif len(unit.pieces) > 1 or (unit.times and not SPEAKER.match(unit.source)):
-                self.tagged += sum(len(unit.pieces) > 1 for unit in group)
-                self._add_joined(group)
             else:
-                has_rows = bool(unit.times) or document.has_rows
-                self._add_rows(unit.source.split("\n") if has_rows else [unit.source])
+                self.tagged += sum(len(unit.pieces) > 1 for unit in group)
+                self._add(group)
 
     def write(self, outputs: Outputs) -> bytes:
         """Returns the document with the translation of each line."""
         return self._document.write([text for write in self._writers for text in write(outputs)])
 
-    def _add_rows(self, rows: Sequence[str]) -> None:
+    def _add(self, units: Sequence[Unit]) -> None:
+        """Adds a line for each row of a unit, or one for the subtitles of a sentence."""
+        texts, is_cue = [unit.source for unit in units], bool(units[0].times)
+        is_sentence = is_cue and not SPEAKER.match(texts[0])
+        has_rows = not is_sentence and (is_cue or self._document.has_rows)
+        rows = re.split(r"(?<=\n)", texts[0]) if has_rows else [" ".join(texts)]
         writers = [self._read(row) for row in rows]
-        self._writers.append(
-            lambda outputs: [["\n".join(write(outputs).text for write in writers)]]
-        )
-
-    def _add_joined(self, units: Sequence[Unit]) -> None:
-        """Adds units as one line; each subtitle gets as many rows as before."""
-        texts = [unit.source for unit in units]
-        write_all = self._read(" ".join(texts))
 
         def write(outputs: Outputs) -> Iterator[Pieces]:
-            whole, source, target = write_all(outputs), 0, 0
-            parts = divide(whole.text, [*map(len, texts)])
+            written = (write_row(outputs) for write_row in writers)
+            whole, source, target = join_aligned([*zip(rows, written, strict=True)]), 0, 0
+            parts = divide(whole.text, [*map(len, texts)]) if is_sentence else [whole.text]
             for unit, text, part in zip(units, texts, parts, strict=True):
-                rows = bool(unit.times) * text.count("\n") + 1
-                part = part if rows == 1 else "\n".join(divide(part, [1] * rows))
+                if is_sentence:  # each subtitle gets as many rows as before
+                    part = "\n".join(divide(part, [1] * (text.count("\n") + 1)))
                 links = [(i - source, j - target) for i, j in whole.links]
                 yield place_tags(unit.pieces, part, links) if len(unit.pieces) > 1 else [part]
                 source, target = source + len(text.split()), target + len(part.split())
