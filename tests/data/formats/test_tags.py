@@ -59,12 +59,14 @@ def place(source: str, target: str, links: str | list) -> str:
         ("see<x/> him<y/> now", "ihn sehen", "0-1 1-0", "ihn<y/> sehen<x/>"),  # marks
         ("at dawn<x/>. Go", "Geh früh, los", "1-1 2-0", "Geh früh<x/>, los"),
         ("Run <c/>.", "Lauf.", "0-0", "Lauf <c/>."),  # a code with a text stands as a word
+        ("Run <b><c/></b> now", "Jetzt lauf", "0-1 1-0", "<b><c/></b> Jetzt lauf"),
+        ("Run <b><c/></b>.", "Lauf.", "0-0", "Lauf <b><c/></b>."),
         ("Run <x/>.", "Lauf.", "0-0", "Lauf. <x/>"),
         ("<b>here</b> now.", "jetzt hier.", "0-1 1-0", "jetzt <b>hier</b>."),
         ("Go <b>now.</b>", "Jetzt gehen.", "0-1 1-0", "<b>Jetzt</b> gehen."),
         ("(<b>a</b>) b", "y (x)", "0-1 1-0", "y (<b>x</b>)"),
         ("a </b>b <i>c", "x y z", "0-0 1-1 2-2", "x </b>y <i>z"),  # without a partner
-        ("a <b> \n</b> <i>-</i>", "x –", "0-0", "x – <b> \n</b><i></i>"),
+        ("a <b> \n</b> <i>-</i>", "x –", "0-0", "x – <b> \n</b> <i></i>"),
     ],
 )
 def test_tags_enclose_the_words_that_align(source, target, links, result):

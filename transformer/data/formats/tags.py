@@ -80,15 +80,26 @@ class _Element:
     """An element, or an empty tag, with the offsets of its content in the text.
 
     Attributes:
-      tags: the start tag and the end tag with their white space.
-      divides: whether white space at a tag, or a line break, is in it.
+      tags: the start tag and the end tag, or '', with the white space on both sides.
+      divides: whether white space at a tag or a line break would divide a word around it.
+      is_word: whether it has code, which may stand between a word and its punctuation.
     """
 
-    tags: list[list[str | Tag]]
+    tags: list[Sequence[str | Tag]]
     start: int
     end: int
     children: "list[_Element]"
     divides: bool = False
+    is_word: bool = False
+
+    def tag(self, number: int) -> Sequence[str | Tag]:
+        """Returns a tag with the white space that stays with it.
+
+        The tags of an element without words keep it on both sides, and so do others if there is
+        white space on the inner side.
+        """
+        tag = self.tags[number]
+        return tag if self.start == self.end or tag[2 - 2 * number] else tag[1:2]
 
 
 def write_aligned(aligned: Aligned) -> str:
@@ -168,9 +179,9 @@ class _Placer:
             each, (begin, stop) = parent.children[number], spans[number]
             begin, stop = (min(max(x, low), high) for x in (begin, stop))
             yield self.target[low:begin]
-            yield from each.tags[0]
+            yield from each.tag(0)
             yield from self.write(each, begin, stop)
-            yield from each.tags[1]
+            yield from each.tag(1)
             low = stop
         yield self.target[low:high]
 
@@ -225,44 +236,47 @@ def _trim(word: str, marks: str, strip: Callable[[str, str], str]) -> int:
 
 def _parse(pieces: Pieces) -> _Element:
     """Returns the tree of elements; tags without a partner enclose what is before or after."""
-    position, open_elements = 0, [_Element([], 0, 0, [])]
-    for piece, tags in zip(pieces, _with_spaces(pieces), strict=True):
+    nothing, position = ("", "", ""), 0
+    open_elements = [_Element([nothing] * 2, 0, 0, [])]
+    spaces = [("", ""), *map(_spaces, pieces), ("", "")]
+    for piece, (_, before), (after, _) in zip(pieces, spaces, spaces[2:], strict=False):
         if isinstance(piece, str):
             position += len(piece)
             continue
         position += piece.breaks
-        divides, top = len(tags) > 1 or piece.breaks, open_elements[0]
-        if piece.kind == CLOSE and len(open_elements) > 1:
-            element = open_elements.pop()
-            element.tags[1], element.end = tags, position
-        elif piece.kind == CLOSE:
-            top.children = [_Element([[], tags], 0, position, top.children, top.divides)]
-        for element in open_elements:
-            element.divides |= divides
+        tag, top = (before, piece, after), open_elements[0]
         if piece.kind != CLOSE:
-            element = _Element([tags, []], position, position, [], divides and piece.kind == EMPTY)
+            element = _Element([tag, nothing], position, position, [])
             open_elements[-1].children.append(element)
-            open_elements += [element] * (piece.kind == OPEN)
+            open_elements.append(element)
+        elif len(open_elements) == 1:
+            top.children = [_Element([nothing] * 2, 0, position, top.children, top.divides)]
+            open_elements += top.children
+        if piece.kind != OPEN:
+            element = open_elements.pop()
+            element.end = position
+            element.tags[1] = tag if piece.kind == CLOSE else nothing
+            divides = piece.breaks or any(
+                isinstance(x, _Space) for n in (0, 1) for x in element.tag(n)
+            )
+            element.is_word = piece.kind == WORD or any(x.is_word for x in element.children)
+            element.divides |= divides and element.start == position and not element.is_word
+            for each in open_elements:
+                each.divides |= divides
     for element in open_elements:
         element.end = position
     return open_elements[0]
 
 
-def _with_spaces(pieces: Pieces) -> Iterator[list[str | Tag]]:
-    """Yields each piece, a tag with the white space that stays with it.
-
-    A tag with white space on the side of its element, or an empty tag, keeps it on both sides.
-    """
-    last: list[str | Tag] = []
-    for left, piece, right in zip(["", *pieces], pieces, [*pieces[1:], ""], strict=False):
-        if isinstance(piece, Tag):
-            is_taken = last and isinstance(last[-1], _Space) and not str(left).strip()
-            before = "" if isinstance(left, Tag) or is_taken else left[len(left.rstrip()) :]
-            after = "" if isinstance(right, Tag) else right[: len(right) - len(right.lstrip())]
-            keeps = {OPEN: after, CLOSE: before}.get(piece.kind, True)
-            sides = (_Space(before), piece, _Space(after)) if keeps else (piece,)
-            last = [x for x in sides if x]
-        yield last
+def _spaces(piece: str | Tag) -> tuple[str, str]:
+    """Returns the white space at the start and the end of a text; it is one object in a blank."""
+    if isinstance(piece, Tag):
+        return "", ""
+    if not piece.strip():
+        return (_Space(piece),) * 2
+    sides = piece[: len(piece) - len(piece.lstrip())], piece[len(piece.rstrip()) :]
+    first, last = (_Space(side) if side else "" for side in sides)
+    return first, last
 
 
 def _joined(pieces: Iterable[str | Tag]) -> list[str | Tag]:
@@ -277,7 +291,8 @@ def _joined(pieces: Iterable[str | Tag]) -> list[str | Tag]:
         if is_gap and any(
             isinstance(x, _Space) or (isinstance(x, Tag) and x.breaks) for x in items
         ):
-            items = [x for x in items if isinstance(x, Tag | _Space)]
+            stays = lambda x, n: isinstance(x, _Space) and not any(x is y for y in items[:n])
+            items = [x for n, x in enumerate(items) if isinstance(x, Tag) or stays(x, n)]
         result += items
     texts: list[str | Tag] = []
     for is_tag, group in itertools.groupby(result, lambda x: isinstance(x, Tag)):
