@@ -81,16 +81,12 @@ class _Element:
 
     Attributes:
       tags: the start tag and the end tag, or '', with the white space on both sides.
-      divides: whether white space at a tag or a line break would divide a word around it.
-      is_word: whether it has code, which may stand between a word and its punctuation.
     """
 
     tags: list[Sequence[str | Tag]]
     start: int
     end: int
     children: "list[_Element]"
-    divides: bool = False
-    is_word: bool = False
 
     def tag(self, number: int) -> Sequence[str | Tag]:
         """Returns a tag with the white space that stays with it.
@@ -167,13 +163,8 @@ class _Placer:
             if spans[number] == (-1, -1):
                 gap = self._gap(each, parent.end, low, high)
                 for other, (first, last) in enumerate(spans):
-                    if first < gap < last:  # moves before the first or behind the last word
-                        starts = [start for start, _ in self.target_words]
-                        gap = (
-                            max(x for x in starts if x <= first)
-                            if number < other
-                            else min((x for x in starts if x >= last), default=high)
-                        )
+                    if first < gap < last:
+                        gap = first if number < other else last
                 spans[number] = gap, gap
         for number in sorted(range(len(spans)), key=spans.__getitem__):
             each, (begin, stop) = parent.children[number], spans[number]
@@ -186,16 +177,12 @@ class _Placer:
         yield self.target[low:high]
 
     def _span(self, element: _Element, first: int, last: int) -> tuple[int, int]:
-        """Returns the offsets of words of the translation, without the punctuation around them.
-
-        Punctuation is included if it is in the element, too, or if white space would divide it from
-        its word.
-        """
+        """Returns the offsets of words of the translation, with punctuation as in the element."""
         begin, stop = self.target_words[first][0], self.target_words[last][1]
         inside = self.source[element.start : element.end] or self.source[: element.end].rstrip()
-        if not element.divides and inside[:1] not in OPENING and not inside[:1].isspace():
+        if inside[:1] not in OPENING and not inside[:1].isspace():
             begin += _trim(self.target[slice(*self.target_words[first])], OPENING, str.lstrip)
-        if not element.divides and inside[-1:] not in CLOSING and not inside[-1:].isspace():
+        if inside[-1:] not in CLOSING and not inside[-1:].isspace():
             stop -= _trim(self.target[slice(*self.target_words[last])], CLOSING, str.rstrip)
         return begin, stop
 
@@ -250,19 +237,12 @@ def _parse(pieces: Pieces) -> _Element:
             open_elements[-1].children.append(element)
             open_elements.append(element)
         elif len(open_elements) == 1:
-            top.children = [_Element([nothing] * 2, 0, position, top.children, top.divides)]
+            top.children = [_Element([nothing] * 2, 0, position, top.children)]
             open_elements += top.children
         if piece.kind != OPEN:
             element = open_elements.pop()
             element.end = position
             element.tags[1] = tag if piece.kind == CLOSE else nothing
-            divides = piece.breaks or any(
-                isinstance(x, _Space) for n in (0, 1) for x in element.tag(n)
-            )
-            element.is_word = piece.kind == WORD or any(x.is_word for x in element.children)
-            element.divides |= divides and element.start == position and not element.is_word
-            for each in open_elements:
-                each.divides |= divides
     for element in open_elements:
         element.end = position
     return open_elements[0]
@@ -279,25 +259,49 @@ def _spaces(piece: str | Tag) -> tuple[str, str]:
     return first, last
 
 
+def _is_gap(part: str | Tag) -> bool:
+    return isinstance(part, Tag) or part.isspace()
+
+
+def _divides(part: str | Tag) -> bool:
+    return isinstance(part, _Space) or (isinstance(part, Tag) and part.breaks)
+
+
+def _with_whole_words(parts: Iterable[str | Tag]) -> list[str | Tag]:
+    """Moves punctuation to its word before it, if a tag with white space or a break divides them.
+
+    Code may stand between them.
+    """
+    result: list[str | Tag] = []
+    for part in parts:
+        place = next((n for n in range(len(result), 0, -1) if not _is_gap(result[n - 1])), 0)
+        gap = result[place:]
+        is_word = all(_divides(x) or (isinstance(x, Tag) and x.kind != WORD) for x in gap)
+        moves = place and is_word and any(map(_divides, gap)) and not _is_gap(part)
+        moves = moves and not re.search(r"\w", str(part))
+        result.insert(place if moves else len(result), part)
+    return result
+
+
 def _joined(pieces: Iterable[str | Tag]) -> list[str | Tag]:
     """Joins adjacent texts, and removes blanks where a tag has white space or breaks the text."""
     parts: list[str | Tag] = []
     for piece in pieces:
         is_whole = isinstance(piece, Tag | _Space)
         parts += [piece] if is_whole else re.findall(r"\s+|\S+", piece)
+    for _ in "before", "after":
+        parts = _with_whole_words(parts)[::-1]
     result: list[str | Tag] = []
-    for is_gap, group in itertools.groupby(parts, lambda x: isinstance(x, Tag) or x.isspace()):
+    for _, group in itertools.groupby(parts, _is_gap):
         items = list(group)
-        if is_gap and any(
-            isinstance(x, _Space) or (isinstance(x, Tag) and x.breaks) for x in items
-        ):
-            stays = lambda x, n: isinstance(x, _Space) and not any(x is y for y in items[:n])
-            items = [x for n, x in enumerate(items) if isinstance(x, Tag) or stays(x, n)]
+        if any(map(_divides, items)):
+            blanks = {id(x): x for x in items if isinstance(x, Tag | _Space)}
+            items = [*blanks.values()]
         result += items
     texts: list[str | Tag] = []
-    for is_tag, group in itertools.groupby(result, lambda x: isinstance(x, Tag)):
-        items = list(group)
-        texts += items if is_tag else ["".join(map(str, items))]
+    for part in result:
+        is_joined = texts and isinstance(part, str) and isinstance(texts[-1], str)
+        texts.append(f"{texts.pop()}{part}" if is_joined else part)
     for at, strip in ((0, str.lstrip), (-1, str.rstrip)):
         if texts and isinstance(edge := texts[at], str):
             texts[at] = strip(edge)
