@@ -22,6 +22,10 @@ SHOWN = """([name, texts]) => [...document.querySelectorAll(".run")].some((run) 
   const heading = run.querySelector("h1, h2, h3").textContent.trim();
   return heading === name && JSON.stringify(shown) === JSON.stringify(texts);
 })"""
+MARKED = """wanted => {
+  const words = [...document.querySelectorAll(".linked")].map((word) => word.textContent);
+  return JSON.stringify(words.sort()) === JSON.stringify(wanted);
+}"""
 ALL_TOLD = """() => {
   const count = (name) => document.querySelectorAll(name).length;
   return count(".told.wrong") === count(".run");
@@ -99,6 +103,20 @@ def test_what_is_typed_is_answered_by_every_run(chromium, site, loaded):
         ]
         page.fill("#text", "  ")
         wait_for(page, "() => !document.querySelector('.answers li')")
+
+
+def test_the_words_that_align_with_the_one_under_the_pointer_are_marked(chromium, site, loaded):
+    [[text, links]] = loaded["translation"].align(["a b c"])
+    sides = ["a", "b", "c"], text.split()
+    with opened(chromium, site) as page:
+        page.fill("#text", "a b c")
+        item = card(page, "translation").locator("li").first
+        for side, words in ((1, item.locator("button .word")), (0, item.locator(".source .word"))):
+            wait_for(page, FIRST_IS, text)
+            words.first.hover()
+            right = [sides[1 - side][link[1 - side]] for link in links if link[side] == 0]
+            marked = [sides[side][0], *right] if side == 0 else [*right, sides[side][0]]
+            wait_for(page, MARKED, sorted(marked))
 
 
 def test_an_outdated_answer_is_never_shown(chromium, site, loaded):
