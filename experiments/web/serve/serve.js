@@ -137,20 +137,22 @@
   /** Marks the word under the pointer, and the words of the other side that align with it. */
   function markLinks(item, sides, asked) {
     const words = sides.map((side) => [...side.querySelectorAll(".word")]);
-    const clear = () => words.flat().forEach((word) => word.classList.remove("linked"));
     let answer = null;
-    item.addEventListener("pointerleave", clear);
-    item.addEventListener("pointerover", async ({ target }) => {
-      clear();
-      const word = target.closest(".word");
+    let current = null;
+    const mark = async (word) => {
+      current = word;
+      words.flat().forEach((each) => each.classList.remove("linked"));
       answer ??= word && post("translate", { ...asked, alignments: true }).catch(() => (answer = null));
       const links = (await answer)?.translations[0][0].links ?? [];
-      if (!word?.matches(":hover")) return;
+      if (!word || word !== current) return;
       word.classList.add("linked");
       const side = words[0].includes(word) ? 0 : 1;
       const ends = links.filter((link) => words[side][link[side]] === word);
       for (const link of ends) words[1 - side][link[1 - side]]?.classList.add("linked");
-    });
+    };
+    // A finger leaves the word at the end of a tap, before the answer is here.
+    item.addEventListener("pointerleave", (event) => event.pointerType === "touch" || mark(null));
+    item.addEventListener("pointerover", (event) => mark(event.target.closest(".word")));
   }
 
   /** The unsure words after the first characters of a text, which are typed, with their places. */

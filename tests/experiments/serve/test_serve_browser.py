@@ -117,6 +117,10 @@ def test_the_words_that_align_with_the_one_under_the_pointer_are_marked(chromium
             right = [sides[1 - side][link[1 - side]] for link in links if link[side] == 0]
             marked = [sides[side][0], *right] if side == 0 else [*right, sides[side][0]]
             wait_for(page, MARKED, sorted(marked))
+    with opened(chromium, site, viewport=PHONE, has_touch=True) as page:
+        page.fill("#text", "a b c")
+        card(page, "translation").locator(".source .word").first.tap()
+        wait_for(page, MARKED, sorted(marked))
 
 
 def test_an_outdated_answer_is_never_shown(chromium, site, loaded):

@@ -13,7 +13,7 @@ from transformer.data.formats.document import Document, Unit
 from transformer.data.formats.markup import CODE, Element, Event
 from transformer.errors import UserError
 
-XLIFF = markup.roles(block="source target", inline="g pc mrk")
+XLIFF = markup.roles(block="source seg-source target", inline="g pc mrk")
 TMX = markup.roles(block="seg", inline="hi")
 UNTRANSLATED = ("new", "needs-translation", "initial")  # states of a target
 
@@ -47,7 +47,7 @@ def read_xliff(data: bytes, name: str) -> Document:
         is_fuzzy = state.startswith("needs-") or facts.get("state-qualifier") == "fuzzy-match"
         ids = [each.get("id", "") for tag, each in path if tag in ("segment", "trans-unit", "unit")]
         is_fuzzy = approved == "no" or (is_fuzzy and approved != "yes")
-        for unit in _units(text, source, target, source, opening):
+        for unit in _units(text, source, target, pair.get("seg-source", source), opening):
             unit = unit._replace(key="/".join(filter(None, reversed(ids))), is_fuzzy=is_fuzzy)
             is_new = approved != "yes" and state in UNTRANSLATED
             units.append(unit._replace(target="" if is_new else unit.target))

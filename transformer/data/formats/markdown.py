@@ -15,9 +15,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from transformer.data.formats import markup
-from transformer.data.formats.document import Document, Unit, decode
+from transformer.data.formats.document import Document, TextDocument, Texts, Unit, decode
 from transformer.data.formats.markup import Event
-from transformer.data.formats.tags import CLOSE, OPEN, Tag
+from transformer.data.formats.tags import CLOSE, OPEN, Pieces, Tag
 
 FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 PREFIX = re.compile(r"(?m)^[ \t]*>[ \t>]*")  # of a line in a quotation
@@ -71,7 +71,25 @@ def read_md(data: bytes, name: str) -> Document:
             write = functools.partial(_escape, parent=parent, prefix=prefix)
             units += (unit._replace(write=write) for unit in _units(plain, tokens))
         parent = token.type
-    return markup.document(text, units, encoding, mark)
+    return _Markdown(**vars(markup.document(text, units, encoding, mark)))
+
+
+class _Markdown(TextDocument):
+    """A document without emphasis of no words, which Markdown would show as `****`."""
+
+    def write(self, texts: Texts) -> bytes:
+        return super().write([pieces and [*self._with_words(pieces)] for pieces in texts])
+
+    def _with_words(self, pieces: Pieces) -> list[str | Tag]:
+        result: list[str | Tag] = []
+        for piece in pieces:
+            last = result[-1] if result else ""
+            is_empty = isinstance(piece, Tag) and piece.kind == CLOSE and isinstance(last, Tag)
+            if is_empty and last.kind == OPEN and self.text[last.place[0]] in "*_~":
+                result.pop()
+            else:
+                result.append(piece)
+        return result
 
 
 def _places(

@@ -31,7 +31,7 @@ TOKEN = re.compile(  # a comment, a CDATA section, an instruction, a declaration
 SPACE = r"(?:\s|&(?:nbsp|#0*(?:9|10|13|32|160)|#[xX]0*(?:9|[aA]0?|[dD]|20));)*+"
 INNER = re.compile(rf"{SPACE}((?:{SPACE}.)*+)", re.DOTALL)  # without white space at both ends
 BREAK = re.compile(
-    r"<(?:br|w:br|w:cr|w:tab|text:s|text:tab|text:line-break)\b|\\?\s"
+    r"<(?:br|w:br|w:cr|w:tab|w:noBreakHyphen|text:s|text:tab|text:line-break)\b|\\?\s"
 )  # divides words
 BLOCK, INLINE, RUN, CODE = "block", "inline", "run", "code"  # roles
 # Kinds of parts, and names of codes in pairs.
@@ -246,6 +246,7 @@ def decode_xml(data: bytes, name: str) -> tuple[str, str, bytes]:
 
 VOID = "area base br col embed hr img input link meta source track wbr".split()  # noqa: SIM905
 RAW = "script style textarea title xmp iframe noembed noframes".split()  # noqa: SIM905
+MARK = re.compile(r"(?:<[^>]*+>|[^\w<]|\d)*+</sup", re.IGNORECASE)  # of a footnote, or an exponent
 TEXTS = ("alt", "title", "placeholder", "aria-label")  # attributes
 HTML = roles(
     default=BLOCK,
@@ -277,6 +278,7 @@ def page_units(text: str, start: int = 0, stop: int | None = None) -> list[Unit]
     def role(tag: Event, parent: Element) -> str:
         facts = values(text, tag)
         is_fixed = facts.get("translate") == "no" or "notranslate" in facts.get("class", "").split()
+        is_fixed = is_fixed or (tag.name == "sup" and MARK.match(text, tag.end))
         if is_fixed or parent.role == CODE:
             return CODE
         is_description = tag.name == "meta" and facts.get("name", "").lower() == "description"

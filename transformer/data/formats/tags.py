@@ -171,7 +171,12 @@ class _Placer:
             begin, stop = (min(max(x, low), high) for x in (begin, stop))
             yield self.target[low:begin]
             yield from each.tag(0)
-            yield from self.write(each, begin, stop)
+            inner = [part for part in self.write(each, begin, stop) if part]
+            # White space of an empty tag at an end of the element is not inside it.
+            for end, place in (0, 2), (1, 0):
+                if inner and isinstance(inner[-end], _Space) and not each.tags[end][place]:
+                    inner.pop(-end)
+            yield from inner
             yield from each.tag(1)
             low = stop
         yield self.target[low:high]
