@@ -70,17 +70,14 @@ def _units(
         opening = text[text.rindex(">", 0, start) + 1 : start] + opening  # with its white space
         place = end, end
     closing = "".join(f"</{tag}>" for tag in reversed(re.findall(r"<([^\s/>]+)", opening)))
-    translations = markup.units(text, target.parts if target else [])
+    old = next(iter(markup.units(text, target.parts if target else [])), Unit([], ()))
     for unit in markup.units(text, source.parts):
         (start, _), (_, end) = unit.places[0], unit.places[-1]
         before = re.sub(r"\s*/>$", ">", opening) + text[source.tag.end : start]
         after = text[end : source.end] + closing
-        translation = translations[0].source if translations else ""
-        is_whole = target and [each.places for each in translations] == [
-            ((target.tag.end, target.end),)
-        ]
-        current = translations[0].pieces if is_whole and len(unit.pieces) == 1 else None
-        unit = unit._replace(places=(place,), current=current, target=translation)
+        is_whole = target and old.places == ((target.tag.end, target.end),)
+        current = old.pieces if is_whole and len(unit.pieces) == 1 else None
+        unit = unit._replace(places=(place,), current=current, target=old.source)
         yield unit._replace(before=before, after=after)
 
 

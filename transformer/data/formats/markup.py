@@ -10,7 +10,7 @@ Source: HTML, https://html.spec.whatwg.org
 import dataclasses
 import html
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 from xml.parsers import expat
 
@@ -179,7 +179,7 @@ def tag_of(text: str, part: Event) -> Tag:
 
 def units(
     text: str,
-    parts: Iterable[Event],
+    parts: Sequence[Event],
     unescape: Callable[[str], str] = html.unescape,
     tag: Callable[[str, Event], Tag] = tag_of,
 ) -> list[Unit]:
@@ -187,30 +187,30 @@ def units(
 
     White space and codes at its ends are outside its places.
     """
-    inner = [(part, INNER.match(text, part.start, part.end)) for part in parts]
-    spans = [
-        (part, *(match.span(1) if part.kind == "text" and match else part[1:3]))
-        for part, match in inner
-    ]
+
+    def inner(part: Event) -> tuple[int, int]:
+        match = INNER.match(text, part.start, part.end) if part.kind == "text" else None
+        return match.span(1) if match else (part.start, part.end)
+
     ends = [
         number
-        for number, (part, start, end) in enumerate(spans)
-        if part.kind != "code" and (start < end or part.kind != "text")
+        for number, part in enumerate(parts)
+        if part.kind != "code" and (part.kind != "text" or len({*inner(part)}) > 1)
     ]
-    if all(spans[number][0].kind != "text" for number in ends):
+    if all(parts[number].kind != "text" for number in ends):
         return []
-    spans = spans[ends[0] : ends[-1] + 1]
-    whole = spans[0][1], spans[-1][2]
-    places = [(max(part.start, whole[0]), min(part.end, whole[1])) for part, *_ in spans]
+    parts = parts[ends[0] : ends[-1] + 1]
+    first, last = parts[0], parts[-1]
+    whole = inner(first)[0], inner(last)[1]
+    places = [(max(part.start, whole[0]), min(part.end, whole[1])) for part in parts]
     pieces: list[str | Tag] = []
-    for (part, *_), (start, end) in zip(spans, places, strict=True):
+    for part, (start, end) in zip(parts, places, strict=True):
         if part.kind != "text":
             pieces.append(tag(text, part))
         elif start < end:
             before = pieces.pop() if pieces and isinstance(pieces[-1], str) else ""
             raw = text[start:end]
             pieces.append(f"{before}{raw if part.name == CDATA else unescape(raw)}")
-    first, last = spans[0][0], spans[-1][0]
     if len(pieces) > 1:
         start = first.start - len("<![CDATA[") if first.name == CDATA else whole[0]
         end = last.end + len("]]>") if last.name == CDATA else whole[1]

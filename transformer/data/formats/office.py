@@ -128,7 +128,7 @@ def _units(text: str, parts: list[Event]) -> list[Unit]:
     for part in parts:
         sizes[part.name] += (part.end - part.start) * (part.kind == "text")
     usual = max(sizes, key=sizes.__getitem__, default="")
-    units = markup.units(text, _with_formats(_with_fields(text, parts), usual), tag=_tag)
+    units = markup.units(text, [*_with_formats(_with_fields(text, parts), usual)], tag=_tag)
     if not units or len(units[0].pieces) == 1:
         return units
     (start, end), before, after = units[0].places[0], "", ""
