@@ -71,7 +71,8 @@ def _strings_of_copies(line: str, words: Words) -> list[Token]:
     strings: list[tuple[Token, bool]] = []
     for token in words.tokens(line) if NAMES[0] in words.symbols else ():
         kind = words.kind_of(token)
-        copied = kind in words.copied if kind or token.is_word else token.text not in words.symbols
+        is_other = not kind and not token.is_word
+        copied = kind in words.copied or (is_other and not token.text.startswith(words.symbols))
         if not copied and kind.removeprefix("first ") not in words.copied:
             continue
         last, any_copied = strings[-1] if strings else (token, False)

@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import functools
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from transformer.data.pairs import Pair
 from transformer.files import parse_json
 
 WORD_RULE = "words 1"  # in cache keys: change the number when the rules change
+TERM = "<term:>", "</term:>"  # in model input, around a translation after the words that it is for
+STEM = 0.6  # minimum fraction of letters that forms of a word share
 RARE = 2  # maximum number of occurrences of a rare word in the source texts
 MAX_WORDS = 50_000  # maximum number of frequent words; all other words are rare
 SHAPE = {"forms": [str], "copied": [str], "languages": [str]}
@@ -143,7 +146,8 @@ class Words:
     @functools.cached_property
     def _pattern(self) -> regex.Pattern:
         escaped = (regex.escape(symbol) for symbol in sorted(self.symbols, key=len, reverse=True))
-        return regex.compile("|".join((*escaped, STRING, f"(?<word>{WORD})")))
+        term = ".*?".join(TERM)
+        return regex.compile("|".join((term, *escaped, STRING, f"(?<word>{WORD})")))
 
     def tokens(self, line: str) -> Iterator[Token]:
         """Yields the words of a line, and the strings that are not words, such as symbols."""
@@ -229,6 +233,12 @@ class Words:
         if fault:
             raise RuntimeError(fault)
         return cls(*(tuple(values[name]) for name in SHAPE), symbols=symbols)
+
+
+def shares_stem(word: str, other: str) -> bool:
+    """Returns whether two words begin with the same letters, at least 60% of the longer word."""
+    shared = math.ceil(STEM * max(len(word), len(other)))
+    return word.lower()[:shared] == other.lower()[:shared]
 
 
 # -- the case of a line

@@ -69,7 +69,7 @@ class TranslationTask(TokenTask):
     def read_text(self, folder: Path | None) -> TranslationText:
         pair_scores.check_scores(self.config.evaluate)
         earlier = training_pairs.read_earlier(self.config.train.init_from, folder)
-        settings, links = self.text_settings(folder), base.needs_links(self.config.train)
+        settings, links = self.text_settings(folder), base.needs_links(self.config)
         pairs, corpus = pair_text.read_text(*settings, earlier=earlier, with_links=links)
         return TranslationText(pairs, corpus, earlier)
 
@@ -122,7 +122,7 @@ class TranslationTask(TokenTask):
         corpus = self.text.corpus
         sizes = self.config.seed, *plan_sizes(self.config.data), self._mixture()
         plan = self.plan_type(corpus.source, corpus.target, *sizes, sampler=corpus.sampler)
-        plan.links = corpus.links
+        plan.links = corpus.links if self.config.train.guided_alignment else None
         length, limit = plan.buckets[-1].length, self.predictor.model.max_positions
         check_positions("the longest training sentence", length, limit)
         return plan

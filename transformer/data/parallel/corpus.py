@@ -29,12 +29,19 @@ from transformer.data.encode import (
     make_tokenizer,
 )
 from transformer.data.pairs import Pair
-from transformer.data.parallel.modifiers import MAX_PAIRS, Augmentation, augmentation_of
+from transformer.data.parallel.modifiers import (
+    MAX_PAIRS,
+    Augmentation,
+    Lexicon,
+    augmentation_of,
+    learn_lexicon,
+)
 from transformer.data.parallel.training_pairs import HeldOutReport, TrainingPairs, undirected
 from transformer.data.placeholders import NAMES, PLACEHOLDER_RULE, read_pair
 from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import Tokenizer, with_symbols
 from transformer.data.tokenizer.draws import make_random, strengths_of
+from transformer.data.words import TERM
 from transformer.errors import UserError
 
 ENCODE_AT_ONCE = 20_000  # pairs
@@ -43,6 +50,7 @@ TOKEN_LIMITS = ("too_many_tokens", "token_ratio")  # fields of `CleaningReport`
 # Number of precomputed samples per pair, which the epochs use in turn to choose the bucket of the
 # pair. Modification changes the length of a pair more than segmentation does.
 PLANNED_SEGMENTATIONS, PLANNED_MODIFICATIONS = 2, 4
+LEXICON_PAIRS = 200_000  # maximum number of pairs of which the linked words are learnt
 TRIES = 4  # attempts to sample a pair that fits its bucket, before the precomputed sample is used
 
 
@@ -156,10 +164,16 @@ class PairSampler:
         links = self.links and map(tuple, self.links.pairs[number].reshape(-1, 2).tolist())
         return Pair(source, target, links and tuple(links))
 
+    @functools.cached_property
+    def _lexicon(self) -> Lexicon:
+        count = len(self.tokens[0])
+        return learn_lexicon(map(self._pair, range(0, count, -(-count // LEXICON_PAIRS))))
+
     def _draw(self, number: int, random: Random) -> Sequence[Ids]:
         """Samples the token ids of both sides of a pair, and its links."""
         numbers = range(number, min(number + MAX_PAIRS, len(self.tokens[0])))
-        changed = self.augmentation.draw(lambda: [*map(self._pair, numbers)], random)
+        pairs = lambda: [*map(self._pair, numbers)]  # noqa: E731
+        changed = self.augmentation.draw(pairs, random, lambda: self._lexicon)
         pair = changed and read_pair(changed, self.tokenizers[0].words, training=True)
         pair, ids = pair or self._pair(number), []
         for text, tokens, tokenizer, strength in zip(
@@ -237,6 +251,7 @@ def encode_corpora(
     joined = map("".join, zip(*(corpus.fingerprints for corpus in corpora), strict=True))
     fingerprints = [hashlib.sha256(each.encode()).hexdigest() for each in joined]
     settings = with_symbols(settings, NAMES if settings.placeholders else ())
+    symbols = (*symbols, *TERM) if data.augment_glossary else symbols
     augmentation = augmentation_of(data, (*settings.symbols, *symbols))
     make = functools.partial(
         make_tokenizer, data=data, settings=settings, folder=folder, initial=initial

@@ -3,9 +3,11 @@
 Source: OpusTrainer, Bogoychev et al. 2023.
 """
 
+import collections
 import functools
+import itertools
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -17,7 +19,7 @@ from transformer.data.corpora import languages_of
 from transformer.data.pairs import Pair, move_links
 from transformer.data.placeholders import NAMES
 from transformer.data.tokenizer.draws import KEYS
-from transformer.data.words import Words, set_case
+from transformer.data.words import TERM, Words, set_case, shares_stem
 from transformer.errors import UserError
 
 MODIFIER_RULE = "modifiers 7"  # in cache keys: change the number if samples change
@@ -26,6 +28,9 @@ CARELESS = 0.5  # probability of removing accents or capitals instead of adding 
 ACCENTS = 200  # minimum combining class of marks that people omit; vowel signs have lower classes
 ALONE, ALIGNED = 0.15, 0.7  # probabilities that a copied string replaces the whole text, or a word
 LONG_WORD = 4  # minimum letters of a word for a typing error
+MAX_SPAN, MAX_TERMS = 3, 3  # maximum words of an annotated term, and terms of a source
+OTHER_WORD, OTHER_FORM = 0.2, 0.4  # probabilities that a term is another word, or another form
+CORE = regex.compile(r"[\p{L}\p{N}](?:.*[\p{L}\p{N}\p{M}])?")  # without the punctuation around
 FINAL = regex.compile(r"[\s.!?…。！？।۔؟։]+$")
 INVERTED_MARK = regex.compile("^[¿¡](?!.*[¿¡])")
 # Syllable parts, separated by spaces, and accented letters that may replace a letter.
@@ -124,6 +129,77 @@ def copied(pairs: Sequence[Pair], random: Random, words: Words, make: Make | Non
     return _modify_both(pairs[0], put)
 
 
+class Lexicon(NamedTuple):
+    """The target words to which the training text links each source word, and all of them."""
+
+    forms: Mapping[str, Sequence[str]]
+    words: Sequence[str]
+
+
+def learn_lexicon(pairs: Iterable[Pair]) -> Lexicon:
+    """Returns the lexicon of pairs with word links; source words are in lower case."""
+    forms = collections.defaultdict(set)
+    for pair in pairs:
+        words = [[CORE.search(word) for word in split_words(text)] for text in pair[:2]]
+        for i, j in pair.alignment or ():
+            if words[0][i] and words[1][j]:
+                forms[words[0][i][0].lower()].add(words[1][j][0])
+    return Lexicon(
+        {word: sorted(each) for word, each in forms.items()}, sorted(set().union(*forms.values()))
+    )
+
+
+def glossary(pairs: Sequence[Pair], random: Random, words: Words, lexicon: Lexicon) -> Pair | None:
+    """Writes translations into the source, after its words; returns None if no word is linked.
+
+    A translation is that of the target, or another form of it, which leaves inflection to the
+    model, or another word, which then is also in the target.
+    Source: Dinu et al. 2019, "Training Neural Machine Translation to Apply Terminology
+    Constraints"; Bergmanis and Pinnis 2021, "Facilitating Terminology Translation".
+    """
+    sides = [split_words(text) for text in pairs[0][:2]]
+    spans, count = _linked_spans(pairs[0].alignment or ()), random.randint(1, MAX_TERMS)
+    spans.sort(key=lambda span: random.random() * (span[1] - span[0]))  # short ones first
+    edits: list[tuple[int, int, int, int, str, str]] = []
+    for i, end, j, stop in spans:
+        texts = " ".join(sides[0][i:end]), " ".join(sides[1][j:stop])
+        places = [*map(CORE.search, texts)]
+        is_free = all(end <= edit[0] or edit[1] <= i for edit in edits)
+        if not is_free or None in places or any(x in " ".join(texts) for x in words.symbols):
+            continue
+        (word, term), level = (place[0] for place in places), random.random()
+        if max(len(word), len(term)) < LONG_WORD:
+            continue
+        source, target = texts
+        if level < OTHER_WORD:
+            term = random.choice((draw_name(random), random.choice(lexicon.words)))
+            target = target[: places[1].start()] + term + target[places[1].end() :]
+        elif level < OTHER_WORD + OTHER_FORM or not j:  # the first word may have a capital
+            forms = lexicon.forms.get(word.lower(), ())
+            term = random.choice([x for x in forms if x != term and shares_stem(x, term)] or [term])
+        end_of_word = places[0].end()
+        source = f"{source[:end_of_word]}{TERM[0]} {term}{TERM[1]}{source[end_of_word:]}"
+        edits.append((i, end, j, stop, source, target))
+        if len(edits) == count:
+            break
+    for i, end, _, _, source, _ in sorted(edits, reverse=True):
+        sides[0][i:end] = [source]
+    for _, _, j, stop, _, target in sorted(edits, key=lambda edit: -edit[2]):
+        sides[1][j:stop] = [target]
+    return move_links(pairs[0], *map(" ".join, sides)) if edits else None
+
+
+def _linked_spans(links: Sequence[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
+    """Returns spans i:end of source words and j:stop of target words, linked to each other only."""
+    spans = []
+    for i, size in itertools.product(sorted({i for i, _ in links}), range(1, MAX_SPAN + 1)):
+        targets = sorted({j for a, j in links if i <= a < i + size})
+        is_whole = {a for a, j in links if j in targets} == {*range(i, i + size)}
+        if is_whole and targets[-1] - targets[0] + 1 == len(targets) <= MAX_SPAN:
+            spans.append((i, i + size, targets[0], targets[-1] + 1))
+    return spans
+
+
 def _modify_both(pair: Pair, change: Callable[[str], str]) -> Pair:
     return move_links(pair, change(pair.source), change(pair.target))
 
@@ -136,7 +212,7 @@ MODIFIERS: Mapping[str, Modifier] = {
     "joined": joined,
     "copied": copied,
 }
-AUGMENTED = ("typos", "punctuation", "joined", "copied")  # modifiers of training pairs
+AUGMENTED = ("typos", "punctuation", "joined", "copied", "glossary")  # modifiers of training pairs
 MAX_PAIRS = 3  # maximum number of pairs that a modifier reads
 
 
@@ -191,14 +267,20 @@ class Augmentation(NamedTuple):
         rule = MODIFIER_RULE, *self.words.languages
         return (*rule, *self.fractions.items()) if self.fractions else ()
 
-    def draw(self, pairs: Callable[[], Sequence[Pair]], random: Random) -> Pair | None:
+    def draw(
+        self,
+        pairs: Callable[[], Sequence[Pair]],
+        random: Random,
+        lexicon: Callable[[], Lexicon],
+    ) -> Pair | None:
         """Applies a random modifier to the first pair; returns None if the pair is unchanged."""
         level = random.random()
         for name, fraction in self.fractions.items():
             level -= fraction
             if level < 0:
                 texts = pairs()
-                pair = modify(MODIFIERS[name], texts, random, self.words)
+                modifier = MODIFIERS.get(name) or functools.partial(glossary, lexicon=lexicon())
+                pair = modify(modifier, texts, random, self.words)
                 return pair if pair != texts[0] else None
         return None
 
