@@ -1,5 +1,7 @@
 """Reads lines and converts the results of beam search to text; types of all results."""
 
+import functools
+import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,12 +11,14 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.data.characters import canonicalize
-from transformer.data.placeholders import read_line, write_text
+from transformer.data.placeholders import TextWithTerms, read_line, write_text
 from transformer.data.tokenizer import Tokenizer
-from transformer.data.words import Words, read_case, write_case
+from transformer.data.words import TERM, Words, read_case, write_case
 from transformer.decoding.search import Hypotheses
 from transformer.errors import RunError
 from transformer.inference.prefixes import Prefix
+
+logger = logging.getLogger(__name__)
 
 
 class Translation(NamedTuple):
@@ -100,7 +104,18 @@ class Lines:
 
     def read(self, line: str) -> tuple[str, dict[str, str]]:
         """Returns a line as model input, and its copied strings, keyed by placeholder."""
-        return read_line(self.without_case(line), self._words)
+        text, has_terms = self.without_case(line), isinstance(line, TextWithTerms)
+        terms = line.glossary.find(text) if has_terms and self.reads_terms else ()
+        return read_line(text, self._words, terms)
+
+    @functools.cached_property
+    def reads_terms(self) -> bool:
+        """Whether the model was trained with `data.augment_glossary`; if not, a line says so."""
+        reads = TERM[0] in self._words.symbols
+        if not reads:
+            why = "the run was trained without data.augment_glossary"
+            logger.warning(f"{why}: the search forces terms, which costs quality")
+        return reads
 
     def write(self, text: str, line: str, strings: Mapping[str, str]) -> tuple[str, int]:
         """Returns a text with a line's case and copied strings, and a count of missing strings."""

@@ -8,11 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from transformer.data.characters import capitalize
+from transformer.data.pairs import Pair
 from transformer.data.tokenizer import EOS_ID, NEVER_WRITTEN, UNK_ID, Tokenizer
 from transformer.errors import UserError, shorten
 
 SPACE = "▁"  # stands for a space in pieces
 STATES = 16  # the number of states is a multiple, so that few shapes are compiled
+TAIL = re.compile(r"[^\w\s]*$")  # punctuation at the end of a word
 BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
@@ -92,3 +95,19 @@ def too_long(prefix: Prefix) -> UserError:
         f"prefix {shorten(repr(prefix.text), 60)} has more tokens than a translation of this text "
         "may have: shorten it, or raise config.decode.max_ratio"
     )
+
+
+def force_term(pair: Pair, links: Sequence[tuple[int, int]], begun: str) -> Prefix:
+    """Returns how the next translation begins: as this one, with the first lacking term.
+
+    The term replaces the first word that is linked to it, after the text `begun`.
+    """
+    words, places = pair.target.split(" "), []
+    for start, end, term in pair.source.lacking(pair.target):
+        of_term = range(pair.source[:start].count(" "), pair.source[:end].count(" ") + 1)
+        at = min((j for i, j in links if i in of_term), default=len(words))
+        before, tail = " ".join(words[:at]), TAIL.search(words[at])[0] if at < len(words) else ""
+        # Punctuation or a space ends the word.
+        places.append((before if len(before) > len(begun) else begun.strip(), term + (tail or " ")))
+    before, term = min(places, key=lambda place: len(place[0]))
+    return Prefix(f"{before} {term}" if before else capitalize(term))

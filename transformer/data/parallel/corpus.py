@@ -250,12 +250,11 @@ def encode_corpora(
     """
     joined = map("".join, zip(*(corpus.fingerprints for corpus in corpora), strict=True))
     fingerprints = [hashlib.sha256(each.encode()).hexdigest() for each in joined]
-    settings = with_symbols(settings, NAMES if settings.placeholders else ())
-    symbols = (*symbols, *TERM) if data.augment_glossary else symbols
+    names = NAMES * settings.placeholders + TERM * (data.augment_glossary > 0)
+    settings = with_symbols(settings, names)
     augmentation = augmentation_of(data, (*settings.symbols, *symbols))
-    make = functools.partial(
-        make_tokenizer, data=data, settings=settings, folder=folder, initial=initial
-    )
+    folders = {"folder": folder, "initial": initial}
+    make = functools.partial(make_tokenizer, data=data, settings=settings, **folders)
     tokenizers = _pair_tokenizers(corpora, fingerprints, augmentation, make, settings, symbols)
     limits = [(own.max_tokens, own.max_token_ratio) for own in texts_of(data)]
     rule = f"pairs {PLACEHOLDER_RULE}" if settings.placeholders else "pairs"

@@ -43,6 +43,7 @@ ACCENTED = 0.2  # probability that a letter of a name is replaced by an accented
 # final punctuation of the text.
 FRAMES = ("{0}: {1}{2}", "{0} {1}{2}", "{0} - {1}{2}", "{1} {0}{2}", "{1}{2} {0}", "{1} ({0}){2}")
 
+Lexicon = Mapping[str, Sequence[str]]  # target words by source word
 Make = Callable[[Random], str]
 Modifier = Callable[[Sequence[Pair], Random, Words], Pair | None]
 
@@ -129,24 +130,15 @@ def copied(pairs: Sequence[Pair], random: Random, words: Words, make: Make | Non
     return _modify_both(pairs[0], put)
 
 
-class Lexicon(NamedTuple):
-    """The target words to which the training text links each source word, and all of them."""
-
-    forms: Mapping[str, Sequence[str]]
-    words: Sequence[str]
-
-
 def learn_lexicon(pairs: Iterable[Pair]) -> Lexicon:
-    """Returns the lexicon of pairs with word links; source words are in lower case."""
+    """Returns the target words that pairs link to each source word, which is in lower case."""
     forms = collections.defaultdict(set)
     for pair in pairs:
         words = [[CORE.search(word) for word in split_words(text)] for text in pair[:2]]
         for i, j in pair.alignment or ():
             if words[0][i] and words[1][j]:
                 forms[words[0][i][0].lower()].add(words[1][j][0])
-    return Lexicon(
-        {word: sorted(each) for word, each in forms.items()}, sorted(set().union(*forms.values()))
-    )
+    return {word: sorted(each) for word, each in forms.items()}
 
 
 def glossary(pairs: Sequence[Pair], random: Random, words: Words, lexicon: Lexicon) -> Pair | None:
@@ -172,10 +164,12 @@ def glossary(pairs: Sequence[Pair], random: Random, words: Words, lexicon: Lexic
             continue
         source, target = texts
         if level < OTHER_WORD:
-            term = random.choice((draw_name(random), random.choice(lexicon.words)))
+            term = random.choice(
+                (draw_name(random), random.choice(lexicon[random.choice([*lexicon])]))
+            )
             target = target[: places[1].start()] + term + target[places[1].end() :]
         elif level < OTHER_WORD + OTHER_FORM or not j:  # the first word may have a capital
-            forms = lexicon.forms.get(word.lower(), ())
+            forms = lexicon.get(word.lower(), ())
             term = random.choice([x for x in forms if x != term and shares_stem(x, term)] or [term])
         end_of_word = places[0].end()
         source = f"{source[:end_of_word]}{TERM[0]} {term}{TERM[1]}{source[end_of_word:]}"
