@@ -74,7 +74,7 @@ class Options:
         "tag before every source, such as <2de>, for a model of several corpora",
     )
     prefix_column: bool = _flag("translate", "second column: how the translation begins", False)
-    glossary: str | None = _flag("translate evaluate", "file of terms: source, tab, target")
+    glossary: str | None = _flag("translate", "file of terms: source, tab, target")
     forced: bool = _flag(
         "translate evaluate", "search again until --glossary's terms are in", False
     )

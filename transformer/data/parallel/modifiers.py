@@ -30,7 +30,7 @@ ALONE, ALIGNED = 0.15, 0.7  # probabilities that a copied string replaces the wh
 LONG_WORD = 4  # minimum letters of a word for a typing error
 MAX_SPAN, MAX_TERMS = 3, 3  # maximum words of an annotated term, and terms of a source
 OTHER_WORD, OTHER_FORM = 0.2, 0.4  # probabilities that a term is another word, or another form
-CORE = regex.compile(r"[\p{L}\p{N}](?:.*[\p{L}\p{N}\p{M}])?")  # without the punctuation around
+CORE = regex.compile(r"^([^\p{L}\p{N}]*)(.*?)([^\p{L}\p{N}\p{M}]*)$")  # a word within punctuation
 FINAL = regex.compile(r"[\s.!?…。！？।۔؟։]+$")
 INVERTED_MARK = regex.compile("^[¿¡](?!.*[¿¡])")
 # Syllable parts, separated by spaces, and accented letters that may replace a letter.
@@ -134,10 +134,9 @@ def learn_lexicon(pairs: Iterable[Pair]) -> Lexicon:
     """Returns the target words that pairs link to each source word, which is in lower case."""
     forms = collections.defaultdict(set)
     for pair in pairs:
-        words = [[CORE.search(word) for word in split_words(text)] for text in pair[:2]]
+        words = [[CORE.findall(word)[0][1] for word in split_words(text)] for text in pair[:2]]
         for i, j in pair.alignment or ():
-            if words[0][i] and words[1][j]:
-                forms[words[0][i][0].lower()].add(words[1][j][0])
+            forms[words[0][i].lower()].add(words[1][j] or words[0][i])
     return {word: sorted(each) for word, each in forms.items()}
 
 
@@ -155,24 +154,22 @@ def glossary(pairs: Sequence[Pair], random: Random, words: Words, lexicon: Lexic
     edits: list[tuple[int, int, int, int, str, str]] = []
     for i, end, j, stop in spans:
         texts = " ".join(sides[0][i:end]), " ".join(sides[1][j:stop])
-        places = [*map(CORE.search, texts)]
         is_free = all(end <= edit[0] or edit[1] <= i for edit in edits)
-        if not is_free or None in places or any(x in " ".join(texts) for x in words.symbols):
+        if not is_free or any(symbol in text for symbol in words.symbols for text in texts):
             continue
-        (word, term), level = (place[0] for place in places), random.random()
-        if max(len(word), len(term)) < LONG_WORD:
+        (before, word, after), (start, term, rest) = (CORE.findall(text)[0] for text in texts)
+        if not (word and term) or max(len(word), len(term)) < LONG_WORD:
             continue
-        source, target = texts
+        level, target = random.random(), texts[1]
         if level < OTHER_WORD:
             term = random.choice(
                 (draw_name(random), random.choice(lexicon[random.choice([*lexicon])]))
             )
-            target = target[: places[1].start()] + term + target[places[1].end() :]
+            target = start + term + rest
         elif level < OTHER_WORD + OTHER_FORM or not j:  # the first word may have a capital
             forms = lexicon.get(word.lower(), ())
             term = random.choice([x for x in forms if x != term and shares_stem(x, term)] or [term])
-        end_of_word = places[0].end()
-        source = f"{source[:end_of_word]}{TERM[0]} {term}{TERM[1]}{source[end_of_word:]}"
+        source = f"{before}{word}{TERM[0]} {term}{TERM[1]}{after}"
         edits.append((i, end, j, stop, source, target))
         if len(edits) == count:
             break
