@@ -126,7 +126,7 @@ class Glossary:
     def find(self, text: str) -> list[tuple[int, int, str]]:
         """Returns (start, end, target term) of each term in a text, from left to right."""
         matches = self._pattern.finditer(text)
-        return [(*match.span(), self._targets[match.lastindex - 1]) for match in matches]
+        return [(*match.span(), self._targets[(match.lastindex or 0) - 1]) for match in matches]
 
 
 class TextWithTerms(str):

@@ -104,8 +104,9 @@ class Lines:
 
     def read(self, line: str) -> tuple[str, dict[str, str]]:
         """Returns a line as model input, and its copied strings, keyed by placeholder."""
-        text, has_terms = self.without_case(line), isinstance(line, TextWithTerms)
-        terms = line.glossary.find(text) if has_terms and self.reads_terms else ()
+        text, terms = self.without_case(line), ()
+        if isinstance(line, TextWithTerms) and self.reads_terms:
+            terms = line.glossary.find(text)
         return read_line(text, self._words, terms)
 
     @functools.cached_property

@@ -265,17 +265,18 @@ def force_terms(
     """Returns the results of items (text, how it begins), searched again until terms are there."""
     items, results = [*items], [*results]
     for _ in range(MAX_TERMS):
-        pairs = {
-            i: Pair(text, results[i][0].text)
+        lacking = {
+            i: text
             for i, (text, prefix) in enumerate(items)
             if isinstance(text, TextWithTerms) and not prefix.is_whole
             if text.lacking(results[i][0].text)
         }
-        if not pairs:
+        if not lacking:
             break
-        links = align_words(translator, variables, train, [*pairs.values()])
-        for (i, pair), of_pair in zip(pairs.items(), links, strict=True):
-            items[i] = pair.source, force_term(pair, of_pair, items[i][1].text)
-        for i, best in zip(pairs, search([items[i] for i in pairs]), strict=True):
+        pairs = [Pair(text, results[i][0].text) for i, text in lacking.items()]
+        links = align_words(translator, variables, train, pairs)
+        for (i, text), pair, of_pair in zip(lacking.items(), pairs, links, strict=True):
+            items[i] = text, force_term(text, pair.target, of_pair, items[i][1].text)
+        for i, best in zip(lacking, search([items[i] for i in lacking]), strict=True):
             results[i] = best
     return results

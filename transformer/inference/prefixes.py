@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer.data.characters import capitalize
-from transformer.data.pairs import Pair
+from transformer.data.placeholders import TextWithTerms
 from transformer.data.tokenizer import EOS_ID, NEVER_WRITTEN, UNK_ID, Tokenizer
 from transformer.errors import UserError, shorten
 
@@ -97,16 +97,18 @@ def too_long(prefix: Prefix) -> UserError:
     )
 
 
-def force_term(pair: Pair, links: Sequence[tuple[int, int]], begun: str) -> Prefix:
+def force_term(
+    source: TextWithTerms, translation: str, links: Sequence[tuple[int, int]], begun: str
+) -> Prefix:
     """Returns how the next translation begins: as this one, with the first lacking term.
 
     The term replaces the first word that is linked to it, after the text `begun`.
     """
-    words, places = pair.target.split(" "), []
-    for start, end, term in pair.source.lacking(pair.target):
-        of_term = range(pair.source[:start].count(" "), pair.source[:end].count(" ") + 1)
+    words, places = translation.split(" "), []
+    for start, end, term in source.lacking(translation):
+        of_term = range(source[:start].count(" "), source[:end].count(" ") + 1)
         at = min((j for i, j in links if i in of_term), default=len(words))
-        before, tail = " ".join(words[:at]), TAIL.search(words[at])[0] if at < len(words) else ""
+        before, tail = " ".join(words[:at]), TAIL.findall(words[at])[0] if at < len(words) else ""
         # Punctuation or a space ends the word.
         places.append((before if len(before) > len(begun) else begun.strip(), term + (tail or " ")))
     before, term = min(places, key=lambda place: len(place[0]))
