@@ -7,6 +7,7 @@ builds a `Request`, chooses batches, and writes the results. Planning does not r
 import collections
 import functools
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -17,14 +18,14 @@ from transformer.data.corpora import Tagger, languages_of
 from transformer.data.formats.tags import Aligned, find_links
 from transformer.data.labelled import read_texts
 from transformer.data.pairs import Pair
-from transformer.data.placeholders import Glossary, TextWithTerms
+from transformer.data.words import TERM
 from transformer.errors import UserError
 from transformer.inference.base import Variables, share, static_lengths, static_rows
 from transformer.inference.confidence import FILE, estimate, read_weights
 from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import NextToken, Translation
-from transformer.inference.inspection import Inspector, align_words, force_terms
-from transformer.inference.prefixes import Prefix
+from transformer.inference.inspection import Inspector, align_words
+from transformer.inference.prefixes import Prefix, force_terms, prescribe
 from transformer.inference.segments import Layout, Segmenter, join
 
 Program = tuple[int, Callable[[], object]]  # (number of tokens, function that compiles it)
@@ -49,7 +50,6 @@ class Request(NamedTuple):
     max_tokens: int = 0  # maximum total tokens of all texts to translate; 0 for no limit
     prefixes: Sequence[str] = ()  # how the translation of each text begins
     glossary: Mapping[str, str] = {}  # target terms by source term
-    forced: bool = False  # whether the search is repeated until the terms are there
 
 
 class Plan(NamedTuple):
@@ -187,16 +187,14 @@ class Translate(Caption):
             )
         split = self._segmenter if request.is_file else self._segmenter.lines
         lines = [split(text, number) for number, (text, _) in enumerate(pairs, request.first)]
-        items, glossary = [], None
-        if request.glossary:
-            glossary = Glossary(
-                request.glossary, request.forced or not self.predictor.lines.reads_terms
-            )
+        items, numbers = [], []
         for number, (line, (_, prefix)) in enumerate(zip(lines, pairs, strict=True), request.first):
             parts = [part for part in line if not isinstance(part, Layout)]
             dealt = self._segmenter.deal(prefix.text, parts, self._target_language)
-            marked = (TextWithTerms.of(part, glossary) for part in parts)
-            items += [(both, number) for both in zip(marked, dealt, strict=True)]
+            items += zip(parts, dealt, strict=True)
+            numbers += [number] * len(parts)
+        if request.glossary:
+            items = prescribe(items, request.glossary, self.predictor.lines.reads_terms)
 
         def join_results(results: Iterable[Any]) -> list[Any]:
             rest = iter(results)
@@ -212,13 +210,14 @@ class Translate(Caption):
 
             return [join_parts(list(map(translate, line))) for line in lines]
 
-        return Plan([part for part, _ in items], [number for _, number in items], join_results)
+        return Plan(items, numbers, join_results)
 
     def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
-        results = super().compute(items, count, numbers, rows, done)
+        plain = [(text, prefix._replace(terms=())) for text, prefix in items]
+        results = super().compute(plain, count, numbers, rows, done)
+        align = functools.partial(align_words, self.predictor, self.variables, self.config.train)
         search = functools.partial(super().compute, count=count, rows=rows)
-        model = self.predictor, self.variables, self.config.train
-        return force_terms(*model, items, results, search)
+        return force_terms(items, results, align, search)
 
     def measure(self, item, place):
         return len(self.predictor.source_tokenizer.encode([item[0]])[0]) + 1, 0
@@ -268,7 +267,7 @@ class Align(Translate):
 
     def plan(self, request):
         plan, split = super().plan(request), Tagger(self.config.data, None).split
-        segments = [split(text)[1] for text, _ in plan.items]
+        segments = [re.sub(".*?".join(TERM), "", split(text)[1]) for text, _ in plan.items]
 
         def join_results(results: Iterable[Any]) -> list[Any]:
             results, parts = list(results), collections.defaultdict(list)

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from transformer.data.corpora import Tagger
-from transformer.data.files.text import HEAD_BYTES, content_of, decode_line, read_lines
+from transformer.data.files.text import HEAD_BYTES, content_of, decode_line
 from transformer.data.formats.lines import DocumentLines
 from transformer.data.formats.tags import read_aligned
 from transformer.errors import UserError
@@ -56,12 +56,11 @@ TYPING_HINT = f"type a line and press Enter for its answer; {END} ends"
 Line = TypeVar("Line")
 
 
-def input_file(name: str | None, flag: str = "--input") -> Path | None:
+def input_file(name: str | None) -> Path | None:
     """Returns the path given by --input, or None if it is not set."""
     path = None if name is None else Path(name).expanduser()
     if path and (path.is_dir() or not path.exists()):
-        what = "sentence" if flag == "--input" else "term"
-        raise UserError(f"{flag} {path} is not a file: name a text file, one {what} per line")
+        raise UserError(f"--input {path} is not a file: name a text file, one sentence per line")
     return path
 
 
@@ -221,7 +220,7 @@ def line_mode(
 def _described(mode: str, run: Run, options: Options, source: Path) -> dict[str, str]:
     """Returns what the output lines of a mode depend on; see `Journal`."""
     names = "source_tag", "prefix_column", "column", "retranslate", "confidence", "alignments"
-    names = *names, "sort", "format", "glossary", "forced"
+    names = *names, "sort", "format"
     flags = ", ".join([mode, *(str(getattr(options, name)) for name in names)])
     decode = json.dumps(run.config.decode.to_dict(), sort_keys=True, default=str)
     # A run that has not chosen its weights yet uses the best of its checkpoints so far.
@@ -362,18 +361,6 @@ def two_columns(line: str, place: str, mode: str) -> tuple[str, str]:
         count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
         raise UserError(f"{place} has {count}: {mode} reads source<TAB>target")
     return columns[0], columns[1]
-
-
-def read_glossary(name: str | None) -> dict[str, str]:
-    """Returns the terms of a file: target by source, or none without a file."""
-    terms, path = {}, input_file(name, "--glossary")
-    for number, line in enumerate(read_lines(path) if path else (), 1):
-        if line.strip():
-            source, target = two_columns(line, place := f"{path}, line {number}", "--glossary")
-            terms[source] = target
-            if not (source.strip() and target.strip()):
-                raise UserError(f"{place} has a blank term: fill it in, or delete the line")
-    return terms
 
 
 def print_table(table: Table) -> None:

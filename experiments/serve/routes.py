@@ -110,8 +110,6 @@ class Route:
         tag, place = fields.get("source_tag"), "texts[{}]"
         limit, prefixes = MAX_REQUEST_TOKENS, fields.get("prefixes", ())
         request = Request(texts, count, tag, 0, place, max_tokens=limit, prefixes=prefixes)
-        terms = {name: fields[name] for name in ("glossary", "forced") if name in fields}
-        request = request._replace(**terms)
         plan = self.operation.plan(request)
         return plan, list(map(self.operation.measure, plan.items, map(place.format, plan.numbers)))
 

@@ -11,7 +11,6 @@ from transformer.data.pictures.patches import MAX_PIXELS, count_pixels
 from transformer.errors import UserError, shorten
 
 BODY, TEXTS, CHARACTERS = 2**20, 64, 5_000  # maximum bytes, texts per request, characters per text
-TERMS = 1_000  # maximum terms of a glossary
 JSON, FORMS = "application/json", ("application/x-www-form-urlencoded", "multipart/form-data")
 
 Text = Annotated[str, Field(max_length=CHARACTERS)]
@@ -54,10 +53,6 @@ class WriteRequest(BestRequest):
 
 class TranslateRequest(WriteRequest, Tagged):
     prefixes: Texts | None = Field(None, description="how the translation of each text begins")
-    glossary: Annotated[dict[Text, Text], Field(max_length=TERMS)] | None = Field(
-        None, description="target terms by source term; forced: search until they are there"
-    )
-    forced: bool | None = None
     confidence: bool | None = Field(
         None, description="adds to the best of each: confidence, words (pairs with probability)"
     )

@@ -1,6 +1,4 @@
-"""Placeholders and terms: what the model reads for words of a line, or after them.
-
-Placeholders are numbered tokens in the model input for strings that need no translation.
+"""Placeholders: numbered tokens in the model input for strings that need no translation.
 
 These strings are addresses, long numbers, template placeholders, emoji, and rare words of the kinds
 that are copied in the training data (see `Words`). They are restored in the translation.
@@ -12,31 +10,20 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 
-import regex
-
-from transformer.data.characters import UNSPACED, canonicalize
 from transformer.data.pairs import Pair, move_links
-from transformer.data.words import CHARACTER, TERM, WORD, Token, Words, shares_stem
-from transformer.errors import UserError
+from transformer.data.words import TERM, Token, Words
 
 PLACEHOLDER_RULE = "placeholders 1"  # in cache keys: change the number when the rule changes
 NAMES = tuple(f"<copy:{number}>" for number in range(10))  # the maximum per line is 10
 NAME = re.compile(f"( ?)({'|'.join(NAMES)})")
 
 
-def read_line(
-    line: str, words: Words, terms: Sequence[tuple[int, int, str]] = ()
-) -> tuple[str, dict[str, str]]:
-    """Replaces strings in a line by placeholders; also returns a dict to restore the strings.
-
-    Each of `terms` (start, end, translation) is written after its words, which are not replaced.
-    """
-    tokens = _strings_of_copies(line, words)
-    tokens = [x for x in tokens if all(x.end <= start or end <= x.start for start, end, _ in terms)]
+def read_line(line: str, words: Words) -> tuple[str, dict[str, str]]:
+    """Replaces strings in a line by placeholders; also returns a dict to restore the strings."""
+    tokens = [x for x in _strings_of_copies(line, words) if not line.startswith(TERM[0], x.end)]
+    tokens = tokens[: len(NAMES)]
     strings = dict(zip(NAMES, (words.written(token.text) for token in tokens), strict=False))
-    tokens = [*tokens[: len(NAMES)], *(Token("", end, False, "") for _, end, _ in terms)]
-    names = *strings, *(f" {target}".join(TERM) for _, _, target in terms)
-    return _replace_placeholders(line, tokens, names), strings
+    return _replace_placeholders(line, tokens, NAMES), strings
 
 
 def read_pair(pair: Pair, words: Words, training: bool = False) -> Pair:
@@ -104,60 +91,3 @@ def _replace_placeholders(line: str, tokens: Sequence[Token], names: Sequence[st
     for token, name in pairs:
         line = line[: token.start] + name + line[token.end :]
     return line
-
-
-# -- terms that translations must have: target terms for whole words of the source, in any case
-
-
-class Glossary:
-    """Target terms by source term; `forced` if the search is repeated until they are there.
-
-    If source terms overlap in a text, the longer one counts.
-    """
-
-    def __init__(self, terms: Mapping[str, str], forced: bool):
-        pairs = [(canonicalize(source), canonicalize(target)) for source, target in terms.items()]
-        if blank := [pair for pair in pairs if not all(pair)]:
-            raise UserError(f"the glossary has the terms {blank[0]}: fill both in")
-        pairs.sort(key=lambda pair: -len(pair[0]))
-        self._targets, self.forced = [target for _, target in pairs], forced
-        self._pattern = regex.compile("|".join(f"({_whole(x)})" for x, _ in pairs), regex.I)
-
-    def find(self, text: str) -> list[tuple[int, int, str]]:
-        """Returns (start, end, target term) of each term in a text, from left to right."""
-        matches = self._pattern.finditer(text)
-        return [(*match.span(), self._targets[(match.lastindex or 0) - 1]) for match in matches]
-
-
-class TextWithTerms(str):
-    """A text in which a glossary has terms."""
-
-    glossary: Glossary
-
-    @classmethod
-    def of(cls, text: str, glossary: Glossary | None) -> str:
-        """Returns the text, which is unchanged if it has no terms."""
-        if not glossary or not glossary.find(text):
-            return text
-        text = cls(canonicalize(text))
-        text.glossary = glossary
-        return text
-
-    def lacking(self, translation: str) -> list[tuple[int, int, str]]:
-        """Returns the terms that a translation must have, and has no form of."""
-        terms = self.glossary.find(self) if self.glossary.forced else []
-        return [term for term in terms if not has_term(translation, term[2])]
-
-
-def _whole(term: str) -> str:
-    """Returns a pattern for a term as whole words."""
-    before = "" if UNSPACED.match(term[0]) else f"(?<!{CHARACTER})"
-    return before + regex.escape(term) + ("" if UNSPACED.match(term[-1]) else f"(?!{CHARACTER})")
-
-
-def has_term(text: str, term: str, inflected: bool = True) -> bool:
-    """Returns whether a text has a term, or, if `inflected`, forms of its words."""
-    parts, words = (regex.findall(WORD, each) for each in (term, text))
-    forms = (any(shares_stem(part, word) for word in words) for part in parts)
-    is_there = regex.search(_whole(term), text, regex.I) is not None
-    return is_there or (inflected and bool(parts) and all(forms))

@@ -11,7 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.data.characters import canonicalize
-from transformer.data.placeholders import TextWithTerms, read_line, write_text
+from transformer.data.placeholders import read_line, write_text
 from transformer.data.tokenizer import Tokenizer
 from transformer.data.words import TERM, Words, read_case, write_case
 from transformer.decoding.search import Hypotheses
@@ -104,18 +104,16 @@ class Lines:
 
     def read(self, line: str) -> tuple[str, dict[str, str]]:
         """Returns a line as model input, and its copied strings, keyed by placeholder."""
-        text, terms = self.without_case(line), ()
-        if isinstance(line, TextWithTerms) and self.reads_terms:
-            terms = line.glossary.find(text)
-        return read_line(text, self._words, terms)
+        return read_line(self.without_case(line), self._words)
 
     @functools.cached_property
     def reads_terms(self) -> bool:
         """Whether the model was trained with `data.augment_glossary`; if not, a line says so."""
-        reads = TERM[0] in self._words.symbols
-        if not reads:
-            why = "the run was trained without data.augment_glossary"
-            logger.warning(f"{why}: the search forces terms, which costs quality")
+        if not (reads := TERM[0] in self._words.symbols):
+            logger.warning(
+                "the search forces the terms, which costs quality: data.augment_glossary trains a "
+                "model to follow and inflect them"
+            )
         return reads
 
     def write(self, text: str, line: str, strings: Mapping[str, str]) -> tuple[str, int]:

@@ -3,7 +3,6 @@
 import difflib
 import functools
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,19 +18,17 @@ from transformer.analysis.alignment import (
     word_weights,
     words_of_text,
 )
-from transformer.data.characters import UNSPACED, split_words, word_ends
+from transformer.data.characters import split_words, word_ends
 from transformer.data.pairs import Pair, canonical
-from transformer.data.placeholders import TextWithTerms
 from transformer.data.tokenizer import EOS_ID
 from transformer.decoding.search import IMPOSSIBLE, PENALTIES
 from transformer.errors import UserError
 from transformer.inference.base import MAX_NUMBERS, MAX_ROWS, Variables, static_rows
-from transformer.inference.hypotheses import Alternative, Branch, NextToken, Translation
-from transformer.inference.prefixes import SPACE, Prefix, force_term, too_long
+from transformer.inference.hypotheses import Alternative, Branch, NextToken
+from transformer.inference.prefixes import SPACE, Prefix, continues_word, too_long
 from transformer.inference.translator import Translator
 
 PAIRS_AT_ONCE = 256  # number of pairs whose weights are in memory at once
-MAX_TERMS = 8  # maximum number of terms that are forced into a translation
 MAX_CANDIDATES = 100  # maximum number of tokens of which `next_tokens` returns the probability
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures
 # Minimum weight of a link of guided heads, relative to the highest weight of the target word: of
@@ -169,7 +166,7 @@ class Inspector:
         """Returns the word in which a token stands, and the text up to the end of the word."""
         ids = ids[: ids.index(EOS_ID)]
         pieces = [*self._model.pieces(ids), SPACE]
-        joined = [re.match(r"[\w'’-]|<0x", x) and not UNSPACED.match(x) for x in pieces]
+        joined = [continues_word(piece) for piece in pieces]
         start, end = position, min(position + 1, len(ids))
         while start and joined[start]:
             start -= 1
@@ -252,31 +249,3 @@ def _raw_words(raw: str, read: str) -> Float[np.ndarray, "W R"]:
         # The words of a copied string share its placeholder.
         shares[a:b, c:d] = np.eye(b - a) if b - a == d - c else 1 / max(1, d - c)
     return shares
-
-
-def force_terms(
-    translator: Translator,
-    variables: Variables,
-    train: ConfigDict,
-    items: Sequence[tuple[str, Prefix]],
-    results: Sequence[list[Translation]],
-    search: Callable[[list[tuple[str, Prefix]]], list[list[Translation]]],
-) -> list[list[Translation]]:
-    """Returns the results of items (text, how it begins), searched again until terms are there."""
-    items, results = [*items], [*results]
-    for _ in range(MAX_TERMS):
-        lacking = {
-            i: text
-            for i, (text, prefix) in enumerate(items)
-            if isinstance(text, TextWithTerms) and not prefix.is_whole
-            if text.lacking(results[i][0].text)
-        }
-        if not lacking:
-            break
-        pairs = [Pair(text, results[i][0].text) for i, text in lacking.items()]
-        links = align_words(translator, variables, train, pairs)
-        for (i, text), pair, of_pair in zip(lacking.items(), pairs, links, strict=True):
-            items[i] = text, force_term(text, pair.target, of_pair, items[i][1].text)
-        for i, best in zip(lacking, search([items[i] for i in lacking]), strict=True):
-            results[i] = best
-    return results

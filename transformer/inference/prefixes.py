@@ -1,35 +1,51 @@
-"""Automata over token ids that force how a translation begins; see `decoding.search.Prefixes`."""
+"""How a translation must begin, by automata over token ids, and the terms that it must have.
+
+For the automata, see `decoding.search.Prefixes`.
+"""
 
 import bisect
+import itertools
+import math
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import regex
 from jaxtyping import Int
 
-from transformer.data.characters import capitalize
-from transformer.data.placeholders import TextWithTerms
+from transformer.data.characters import UNSPACED, canonicalize, capitalize, lower, split_words
+from transformer.data.pairs import Pair
 from transformer.data.tokenizer import EOS_ID, NEVER_WRITTEN, UNK_ID, Tokenizer
+from transformer.data.words import CHARACTER, TERM, WORD, shares_stem
 from transformer.errors import UserError, shorten
 
 SPACE = "▁"  # stands for a space in pieces
 STATES = 16  # the number of states is a multiple, so that few shapes are compiled
-TAIL = re.compile(r"[^\w\s]*$")  # punctuation at the end of a word
 BYTE = re.compile("<0x([0-9A-F]{2})>")
+START = re.compile(r"(?<!\S)[^\w\s]*(?=\S)")  # the punctuation before the letters of a word
+END = re.compile(r"[^\w\s]*$")
+UNBROKEN = UNSPACED.pattern
+# Any of the `terms`, as whole words.
+WHOLE = rf"(?:(?<!{CHARACTER})|(?={UNBROKEN}))\L<terms>(?:(?!{CHARACTER})|(?<={UNBROKEN}))"
+
+Item = tuple[str, "Prefix"]  # a text, and how its translation begins
 
 
 class Prefix(NamedTuple):
     """How a translation begins.
 
     `text` may end within a word, or with a space after a complete word. It follows `tokens`.
-    `is_whole` means that the translation ends with the prefix.
+    `is_whole` means that the translation ends with the prefix, and `ends_word` that its last word
+    does. `terms` are for `force_terms`: (the numbers of the source words, target term).
     """
 
     text: str = ""
     is_whole: bool = False
     ignore_case: bool = False
     tokens: Sequence[int] = ()
+    ends_word: bool = False
+    terms: Sequence[tuple[range, str]] = ()
 
 
 class PrefixReader:
@@ -44,6 +60,7 @@ class PrefixReader:
         numbers = sorted({*range(tokenizer.vocab_size)} - {*NEVER_WRITTEN, EOS_ID})
         texts = list(zip(numbers, tokenizer.pieces(numbers), strict=True))
         self._texts = [sorted((_bytes(piece, fold), i) for i, piece in texts) for fold in (0, 1)]
+        self._ends_word = [EOS_ID, *(i for i, piece in texts if not continues_word(piece))]
 
     def moves(self, prefixes: Sequence[Prefix], rows: int) -> Int[np.ndarray, "rows S V"]:
         """Returns the automata of a batch of up to `rows` sentences."""
@@ -62,8 +79,10 @@ class PrefixReader:
         fixed = [*prefix.tokens, *words]
         rest, texts = _bytes(last, prefix.ignore_case), self._texts[prefix.ignore_case]
         end = len(fixed) + len(rest)
-        moves = np.full((end + 1, self._tokenizer.vocab_size), -1, np.int16)
-        moves[end, [EOS_ID] if prefix.is_whole else slice(None)] = end
+        moves = np.full((end + 1 + prefix.ends_word, self._tokenizer.vocab_size), -1, np.int16)
+        moves[-1, [EOS_ID] if prefix.is_whole else slice(None)] = len(moves) - 1
+        if prefix.ends_word:
+            moves[end, self._ends_word] = end + 1
         for state in range(end - 1, len(fixed) - 1, -1):  # backwards, to avoid dead ends
             tail = rest[state - len(fixed) :]
             for length in range(1, len(tail) + 1):
@@ -89,6 +108,11 @@ def _bytes(piece: str, fold: bool | int) -> bytes:
     return (piece.lower() if fold else piece).encode()
 
 
+def continues_word(piece: str) -> bool:
+    """Returns whether a piece, as from `Tokenizer.pieces`, goes on with the word before it."""
+    return bool(re.match(r"[\w'’-]|<0x", piece)) and not UNSPACED.match(piece)
+
+
 def too_long(prefix: Prefix) -> UserError:
     """Returns the error to raise if no translation within the length limit begins so."""
     return UserError(
@@ -97,19 +121,99 @@ def too_long(prefix: Prefix) -> UserError:
     )
 
 
-def force_term(
-    source: TextWithTerms, translation: str, links: Sequence[tuple[int, int]], begun: str
-) -> Prefix:
-    """Returns how the next translation begins: as this one, with the first lacking term.
+# -- glossaries: target terms for whole words of the source
 
-    The term replaces the first word that is linked to it, after the text `begun`.
+
+def prescribe(items: Sequence[Item], glossary: Mapping[str, str], reads_terms: bool) -> list[Item]:
+    """Returns the items with the target terms of the source terms in their texts.
+
+    The terms are written into the text if the model reads them, and otherwise into the prefix.
+    Source terms match whole words in any case; of terms that overlap, the first and longest counts.
     """
-    words, places = translation.split(" "), []
-    for start, end, term in source.lacking(translation):
-        of_term = range(source[:start].count(" "), source[:end].count(" ") + 1)
-        at = min((j for i, j in links if i in of_term), default=len(words))
-        before, tail = " ".join(words[:at]), TAIL.findall(words[at])[0] if at < len(words) else ""
-        # Punctuation or a space ends the word.
-        places.append((before if len(before) > len(begun) else begun.strip(), term + (tail or " ")))
-    before, term = min(places, key=lambda place: len(place[0]))
-    return Prefix(f"{before} {term}" if before else capitalize(term))
+    terms = {}
+    for pair in glossary.items():
+        source, target = map(canonicalize, pair)
+        if not (source and target):
+            raise UserError(f"the glossary has a blank term in {pair}: fill it in, or leave it out")
+        terms[_fold(source)] = target
+    pattern = regex.compile(WHOLE, regex.I, terms=[*terms])
+
+    def write(match: regex.Match) -> str:
+        # '▁' is read as a space, and leaves the number of words as it is.
+        return match[0] + f" {terms[_fold(match[0])]}".replace(" ", SPACE).join(TERM)
+
+    def find(text: str) -> Iterator[tuple[range, str]]:
+        for match in pattern.finditer(text):
+            first, end = (len(split_words(text[:n])) for n in (match.start() + 1, match.end()))
+            yield range(first - 1, end), terms[_fold(match[0])]
+
+    if reads_terms:
+        return [(pattern.sub(write, text), prefix) for text, prefix in items]
+    return [(text, prefix._replace(terms=[*find(text)])) for text, prefix in items]
+
+
+def has_term(text: str, term: str, inflected: bool = True) -> bool:
+    """Returns whether a text has a term in any case, or, if `inflected`, forms of its words."""
+    parts, words = (regex.findall(WORD, each) for each in (term, text))
+    forms = (any(shares_stem(part, word) for word in words) for part in parts)
+    is_there = regex.search(WHOLE, text, regex.I, terms=[term]) is not None
+    return is_there or (inflected and bool(parts) and all(forms))
+
+
+def force_terms(
+    items: Sequence[Item],
+    results: Sequence[list[Any]],
+    align: Callable[[list[Pair]], list[list[tuple[int, int]]]],
+    search: Callable[[list[Item]], list[list[Any]]],
+) -> list[list[Any]]:
+    """Returns the results of `search` for the items, searched again until their terms are there.
+
+    The translation is kept up to the first word that `align` links to a term, or to one word less
+    or more; the term follows, and the search goes on. The best score decides. Of several terms, the
+    one that is linked first is forced first.
+    """
+    items, results = [*items], [*results]
+    while lacking := {
+        i: terms
+        for i, ((_, prefix), best) in enumerate(zip(items, results, strict=True))
+        if (terms := [each for each in prefix.terms if not has_term(best[0].text, each[1])])
+    }:
+        pairs = [Pair(items[i][0], results[i][0].text) for i in lacking]
+        tries = list[tuple[int, Prefix]]()
+        for (i, terms), pair, links in zip(lacking.items(), pairs, align(pairs), strict=True):
+            places = [[j for n, j in links if n in words] for words, _ in terms]
+            at, term = min(zip(places, terms, strict=True), key=lambda each: each[0] or [math.inf])
+            rest = [each for each in terms if each != term]
+            begun = items[i][1].text
+            for text in _beginnings(pair.target, term[1], min(at, default=None), begun):
+                tries.append((i, Prefix(text, ends_word=True, terms=rest)))
+        rows = search([(items[i][0], prefix._replace(terms=())) for i, prefix in tries])
+        for i, group in itertools.groupby(zip(tries, rows, strict=True), lambda each: each[0][0]):
+            (_, prefix), results[i] = max(group, key=lambda each: _rank(each[1]))
+            if not results[i]:
+                raise too_long(prefix)
+            items[i] = items[i][0], prefix
+    return results
+
+
+def _beginnings(text: str, term: str, at: int | None, begun: str) -> list[str]:
+    """Returns a term after the beginning of a text that ends about word `at`, after `begun`."""
+    whole = max(END.sub("", text).rstrip(), begun.rstrip(), key=len) + " "
+    places = [*(match.end() for match in START.finditer(text)), len(whole)]
+    first = min(bisect.bisect_left(places, len(begun)), len(places) - 1)
+    middle = max(first, len(places) if at is None else at)
+    is_capital = text[places[0] : places[0] + 1].isupper()
+    return [
+        whole[:place] + (capitalize(term) if is_capital and place == places[0] else term)
+        for place in places[max(first, middle - 1) : middle + 2]
+    ]
+
+
+def _rank(best: Sequence[Any]) -> tuple[int, float]:
+    """Returns a number that is higher for better results; none are the worst."""
+    return (-best[0].degenerate, best[0].score) if best else (-1, -math.inf)
+
+
+def _fold(term: str) -> str:
+    """Returns a term as it is in all terms that are the same but for their case."""
+    return lower(term).casefold().replace("ı", "i")

@@ -27,7 +27,14 @@ from transformer.inference.hypotheses import Alternative, Branch, NextToken
 from transformer.inference.inspection import Inspector, count_and_temperature
 from transformer.inference.prefixes import Prefix
 from transformer.inference.translator import Translator
-from transformer.operations import OPERATIONS, Operation, Request, TextScore, list_of_texts, pair_up
+from transformer.operations import (
+    OPERATIONS,
+    Operation,
+    Request,
+    TextScore,
+    list_of_texts,
+    pair_up,
+)
 from transformer.runs.run import Run, TrainedRun
 from transformer.runs.workdir import load_config, run_folder, stored_run
 from transformer.tasks import REGISTRY
@@ -97,8 +104,7 @@ class LoadedRun(Run):
         num_best: int | None = None,
         source_tag: str | None = None,
         prefix: Iterable[str] | None = None,
-        glossary: Mapping[str, str] | None = None,
-        forced: bool = False,
+        glossary: Mapping[str, str] = {},
     ) -> list[Any]:
         """Returns the translation of each text, or '' for a blank text.
 
@@ -112,10 +118,8 @@ class LoadedRun(Run):
           prefix: how the translation of each text begins, or '' for any beginning. It may end
             within a word; one that ends with a space ends a word.
           glossary: target terms by source term, such as {"dog": "Hund"}.
-          forced: whether to search again until they are there, as without `augment_glossary`.
         """
-        terms = {"glossary": glossary or {}, "forced": forced}
-        return self._best("translate", texts, num_best, source_tag, prefix, **terms)
+        return self._best("translate", texts, num_best, source_tag, prefix, glossary)
 
     def score(
         self,
@@ -353,11 +357,11 @@ class LoadedRun(Run):
         num_best: int | None,
         tag: str | None = None,
         prefix: Iterable[str] | None = None,
-        **more: Any,
+        glossary: Mapping[str, str] = {},
     ) -> list[Any]:
         """Returns all results for each text, or only the best one if `num_best` is None."""
         operation, texts = self.operation(name), list_of_texts(texts)
-        more["prefixes"] = list_of_texts(prefix or ())
+        more = {"prefixes": list_of_texts(prefix or ()), "glossary": glossary}
         request = Request(texts, self._count(num_best), tag, **more)
         answers = operation.answer(request)
         if num_best is not None:
