@@ -78,6 +78,7 @@ class PrefixReader:
         [words] = self._tokenizer.encode([normal[:start].replace(SPACE, " ")]) if start else [[]]
         fixed = [*prefix.tokens, *words]
         rest, texts = _bytes(last, prefix.ignore_case), self._texts[prefix.ignore_case]
+        more = b"\0" if prefix.ends_word else b"\xff"  # letters may follow in the same piece
         end = len(fixed) + len(rest)
         moves = np.full((end + 1 + prefix.ends_word, self._tokenizer.vocab_size), -1, np.int16)
         moves[-1, [EOS_ID] if prefix.is_whole else slice(None)] = len(moves) - 1
@@ -86,7 +87,7 @@ class PrefixReader:
         for state in range(end - 1, len(fixed) - 1, -1):  # backwards, to avoid dead ends
             tail = rest[state - len(fixed) :]
             for length in range(1, len(tail) + 1):
-                above = tail[:length] + (b"\xff" if length == len(tail) else b"\0")
+                above = tail[:length] + (more if length == len(tail) else b"\0")
                 span = slice(*(bisect.bisect(texts, (x, -1)) for x in (tail[:length], above)))
                 if (moves[state + length] >= 0).any():
                     moves[state, [token for _, token in texts[span]]] = state + length
@@ -168,9 +169,9 @@ def force_terms(
 ) -> list[list[Any]]:
     """Returns the results of `search` for the items, searched again until their terms are there.
 
-    The translation is kept up to the first word that `align` links to a term, or to one word less
-    or more; the term follows, and the search goes on. The best score decides. Of several terms, the
-    one that is linked first is forced first.
+    The translation is kept up to a word that `align` links to a term, the term follows, and the
+    search goes on; of several such words, the one with the best score is chosen. The term that is
+    linked first is forced first.
     """
     items, results = [*items], [*results]
     while lacking := {
@@ -181,11 +182,10 @@ def force_terms(
         pairs = [Pair(items[i][0], results[i][0].text) for i in lacking]
         tries = list[tuple[int, Prefix]]()
         for (i, terms), pair, links in zip(lacking.items(), pairs, align(pairs), strict=True):
-            places = [[j for n, j in links if n in words] for words, _ in terms]
-            at, term = min(zip(places, terms, strict=True), key=lambda each: each[0] or [math.inf])
-            rest = [each for each in terms if each != term]
-            begun = items[i][1].text
-            for text in _beginnings(pair.target, term[1], min(at, default=None), begun):
+            linked = [[j for n, j in links if n in words] for words, _ in terms]
+            first = min(range(len(terms)), key=lambda n: linked[n] or [math.inf])
+            rest = [*terms[:first], *terms[first + 1 :]]
+            for text in _beginnings(pair.target, terms[first][1], linked[first], items[i][1].text):
                 tries.append((i, Prefix(text, ends_word=True, terms=rest)))
         rows = search([(items[i][0], prefix._replace(terms=())) for i, prefix in tries])
         for i, group in itertools.groupby(zip(tries, rows, strict=True), lambda each: each[0][0]):
@@ -196,16 +196,16 @@ def force_terms(
     return results
 
 
-def _beginnings(text: str, term: str, at: int | None, begun: str) -> list[str]:
-    """Returns a term after the beginning of a text that ends about word `at`, after `begun`."""
-    whole = max(END.sub("", text).rstrip(), begun.rstrip(), key=len) + " "
+def _beginnings(text: str, term: str, linked: Sequence[int], begun: str) -> list[str]:
+    """Returns a term after each beginning of a text that ends at a linked word, or else any."""
+    whole, begun = END.sub("", text).rstrip(), begun.rstrip()
+    whole = f"{max(whole, begun, key=len)} "
     places = [*(match.end() for match in START.finditer(text)), len(whole)]
-    first = min(bisect.bisect_left(places, len(begun)), len(places) - 1)
-    middle = max(first, len(places) if at is None else at)
-    is_capital = text[places[0] : places[0] + 1].isupper()
+    free = {j: place for j, place in enumerate(places) if place >= len(begun)}
     return [
-        whole[:place] + (capitalize(term) if is_capital and place == places[0] else term)
-        for place in places[max(first, middle - 1) : middle + 2]
+        whole[:place] + (capitalize(term) if not j and text[place : place + 1].isupper() else term)
+        for j, place in free.items()
+        if j in linked or free.keys().isdisjoint(linked)
     ]
 
 
