@@ -7,7 +7,7 @@ import bisect
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,24 +170,29 @@ def force_terms(
     """Returns the results of `search` for the items, searched again until their terms are there.
 
     The translation is kept up to a word that `align` links to a term, the term follows, and the
-    search goes on; of several such words, the one with the best score is chosen. The term that is
-    linked first is forced first.
+    search goes on; of several such words, the one with the best score is chosen. The term whose
+    word comes first is forced first.
     """
     items, results = [*items], [*results]
-    while lacking := {
-        i: terms
-        for i, ((_, prefix), best) in enumerate(zip(items, results, strict=True))
-        if (terms := [each for each in prefix.terms if not has_term(best[0].text, each[1])])
-    }:
-        pairs = [Pair(items[i][0], results[i][0].text) for i in lacking]
+
+    def lacking(i: int, terms: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
+        return [term for term in terms if not has_term(results[i][0].text, term[1])]
+
+    todo = {i: each for i, (_, prefix) in enumerate(items) if (each := lacking(i, prefix.terms))}
+    pairs = [Pair(items[i][0], results[i][0].text) for i in todo]
+    for i, pair, links in zip(todo, pairs, align(pairs), strict=True):
+        words = pair.target.split(" ")
+        todo[i] = [({words[j] for n, j in links if n in of}, term) for of, term in todo[i]]
+    while todo := {i: each for i, terms in todo.items() if (each := lacking(i, terms))}:
         tries = list[tuple[int, Prefix]]()
-        for (i, terms), pair, links in zip(lacking.items(), pairs, align(pairs), strict=True):
-            linked = [[j for n, j in links if n in words] for words, _ in terms]
+        for i, terms in todo.items():
+            words = results[i][0].text.split(" ")
+            linked = [[j for j, word in enumerate(words) if word in of] for of, _ in terms]
             first = min(range(len(terms)), key=lambda n: linked[n] or [math.inf])
-            rest = [*terms[:first], *terms[first + 1 :]]
-            for text in _beginnings(pair.target, terms[first][1], linked[first], items[i][1].text):
-                tries.append((i, Prefix(text, ends_word=True, terms=rest)))
-        rows = search([(items[i][0], prefix._replace(terms=())) for i, prefix in tries])
+            _, term = terms.pop(first)
+            begun = _beginnings(results[i][0].text, term, linked[first], items[i][1].text)
+            tries += ((i, Prefix(text, ends_word=True)) for text in begun)
+        rows = search([(items[i][0], prefix) for i, prefix in tries])
         for i, group in itertools.groupby(zip(tries, rows, strict=True), lambda each: each[0][0]):
             (_, prefix), results[i] = max(group, key=lambda each: _rank(each[1]))
             if not results[i]:
