@@ -164,8 +164,7 @@ class DataConfig:
     augment_joined: float = key(0.0, FRACTION, "shared")  # fraction joined with the next 1-2 pairs
     # fraction of pairs that get a new name, number or placeholder, the same on both sides
     augment_copied: float = key(0.0, FRACTION, "shared")
-    # fraction with translations written into the source, from word links (see train_links), so that
-    # the model follows --glossary (Dinu et al. 2019), such as 0.3
+    # fraction with linked words written into the source, for --glossary (Dinu et al. 2019), as 0.3
     augment_glossary: float = key(0.0, FRACTION, "shared")
 
 

@@ -9,7 +9,6 @@ import collections
 import dataclasses
 import functools
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -21,7 +20,6 @@ from transformer.files import parse_json
 
 WORD_RULE = "words 1"  # in cache keys: change the number when the rules change
 TERM = "<term:>", "</term:>"  # in model input, around a translation after the words that it is for
-STEM = 0.6  # minimum fraction of letters that forms of a word share
 RARE = 2  # maximum number of occurrences of a rare word in the source texts
 MAX_WORDS = 50_000  # maximum number of frequent words; all other words are rare
 SHAPE = {"forms": [str], "copied": [str], "languages": [str]}
@@ -237,7 +235,7 @@ class Words:
 
 def shares_stem(word: str, other: str) -> bool:
     """Returns whether two words begin with the same letters, at least 60% of the longer word."""
-    shared = math.ceil(STEM * max(len(word), len(other)))
+    shared = -(-6 * max(len(word), len(other)) // 10)
     return word.lower()[:shared] == other.lower()[:shared]
 
 

@@ -1,7 +1,5 @@
 """Reads lines and converts the results of beam search to text; types of all results."""
 
-import functools
-import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,12 +11,10 @@ from ml_collections import ConfigDict
 from transformer.data.characters import canonicalize
 from transformer.data.placeholders import read_line, write_text
 from transformer.data.tokenizer import Tokenizer
-from transformer.data.words import TERM, Words, read_case, write_case
+from transformer.data.words import Words, read_case, write_case
 from transformer.decoding.search import Hypotheses
 from transformer.errors import RunError
 from transformer.inference.prefixes import Prefix
-
-logger = logging.getLogger(__name__)
 
 
 class Translation(NamedTuple):
@@ -105,16 +101,6 @@ class Lines:
     def read(self, line: str) -> tuple[str, dict[str, str]]:
         """Returns a line as model input, and its copied strings, keyed by placeholder."""
         return read_line(self.without_case(line), self._words)
-
-    @functools.cached_property
-    def reads_terms(self) -> bool:
-        """Whether the model was trained with `data.augment_glossary`; if not, a line says so."""
-        if not (reads := TERM[0] in self._words.symbols):
-            logger.warning(
-                "the search forces the terms, which costs quality: data.augment_glossary trains a "
-                "model to follow and inflect them"
-            )
-        return reads
 
     def write(self, text: str, line: str, strings: Mapping[str, str]) -> tuple[str, int]:
         """Returns a text with a line's case and copied strings, and a count of missing strings."""

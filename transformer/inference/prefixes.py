@@ -5,16 +5,15 @@ For the automata, see `decoding.search.Prefixes`.
 
 import bisect
 import itertools
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import regex
 from jaxtyping import Int
 
-from transformer.data.characters import UNSPACED, canonicalize, capitalize, lower, split_words
+from transformer.data.characters import UNSPACED, canonicalize, capitalize, lower
 from transformer.data.pairs import Pair
 from transformer.data.tokenizer import EOS_ID, NEVER_WRITTEN, UNK_ID, Tokenizer
 from transformer.data.words import CHARACTER, TERM, WORD, shares_stem
@@ -23,7 +22,7 @@ from transformer.errors import UserError, shorten
 SPACE = "▁"  # stands for a space in pieces
 STATES = 16  # the number of states is a multiple, so that few shapes are compiled
 BYTE = re.compile("<0x([0-9A-F]{2})>")
-START = re.compile(r"(?<!\S)[^\w\s]*(?=\S)")  # the punctuation before the letters of a word
+START = re.compile("(?<![^ ])([^\\w ]*)[^ ]+")  # a word; the punctuation before its letters
 END = re.compile(r"[^\w\s]*$")
 UNBROKEN = UNSPACED.pattern
 # Any of the `terms`, as whole words.
@@ -131,33 +130,32 @@ def prescribe(items: Sequence[Item], glossary: Mapping[str, str], reads_terms: b
     The terms are written into the text if the model reads them, and otherwise into the prefix.
     Source terms match whole words in any case; of terms that overlap, the first and longest counts.
     """
-    terms = {}
+    terms, results = {}, []
     for pair in glossary.items():
         source, target = map(canonicalize, pair)
         if not (source and target):
             raise UserError(f"the glossary has a blank term in {pair}: fill it in, or leave it out")
-        terms[_fold(source)] = target
-    pattern = regex.compile(WHOLE, regex.I, terms=[*terms])
-
-    def write(match: regex.Match) -> str:
-        # '▁' is read as a space, and leaves the number of words as it is.
-        return match[0] + f" {terms[_fold(match[0])]}".replace(" ", SPACE).join(TERM)
-
-    def find(text: str) -> Iterator[tuple[range, str]]:
-        for match in pattern.finditer(text):
-            first, end = (len(split_words(text[:n])) for n in (match.start() + 1, match.end()))
-            yield range(first - 1, end), terms[_fold(match[0])]
-
-    if reads_terms:
-        return [(pattern.sub(write, text), prefix) for text, prefix in items]
-    return [(text, prefix._replace(terms=[*find(text)])) for text, prefix in items]
+        terms[lower(source)] = target
+    pattern = regex.compile(WHOLE, terms=[*terms])
+    for text, prefix in items:
+        places = [(*match.span(), terms[match[0]]) for match in pattern.finditer(lower(text))]
+        if reads_terms:
+            for _, end, term in reversed(places):
+                # '▁' is read as a space, and leaves the number of words as it is.
+                text = text[:end] + f" {term}".replace(" ", SPACE).join(TERM) + text[end:]
+        else:
+            counts = [[len(text[:n].split()) for n in (i + 1, end)] for i, end, _ in places]
+            words = (range(first - 1, end) for first, end in counts)
+            prefix = prefix._replace(terms=[*zip(words, (x for *_, x in places), strict=True)])
+        results.append((text, prefix))
+    return results
 
 
 def has_term(text: str, term: str, inflected: bool = True) -> bool:
     """Returns whether a text has a term in any case, or, if `inflected`, forms of its words."""
     parts, words = (regex.findall(WORD, each) for each in (term, text))
     forms = (any(shares_stem(part, word) for word in words) for part in parts)
-    is_there = regex.search(WHOLE, text, regex.I, terms=[term]) is not None
+    is_there = regex.search(WHOLE, lower(text), terms=[lower(term)]) is not None
     return is_there or (inflected and bool(parts) and all(forms))
 
 
@@ -175,50 +173,44 @@ def force_terms(
     """
     items, results = [*items], [*results]
 
-    def lacking(i: int, terms: Iterable[tuple[Any, str]]) -> list[tuple[Any, str]]:
-        return [term for term in terms if not has_term(results[i][0].text, term[1])]
+    def lacking(terms: Mapping[int, Sequence[tuple[Any, str]]]) -> dict[int, list[tuple[Any, str]]]:
+        pairs = ((i, results[i][0].text, each) for i, each in terms.items())
+        rest = {i: [x for x in each if not has_term(text, x[1])] for i, text, each in pairs}
+        return {i: each for i, each in rest.items() if each}
 
-    todo = {i: each for i, (_, prefix) in enumerate(items) if (each := lacking(i, prefix.terms))}
+    todo = lacking({i: prefix.terms for i, (_, prefix) in enumerate(items)})
     pairs = [Pair(items[i][0], results[i][0].text) for i in todo]
     for i, pair, links in zip(todo, pairs, align(pairs), strict=True):
         words = pair.target.split(" ")
-        todo[i] = [({words[j] for n, j in links if n in of}, term) for of, term in todo[i]]
-    while todo := {i: each for i, terms in todo.items() if (each := lacking(i, terms))}:
-        tries = list[tuple[int, Prefix]]()
-        for i, terms in todo.items():
-            words = results[i][0].text.split(" ")
-            linked = [[j for j, word in enumerate(words) if word in of] for of, _ in terms]
-            first = min(range(len(terms)), key=lambda n: linked[n] or [math.inf])
-            _, term = terms.pop(first)
-            begun = _beginnings(results[i][0].text, term, linked[first], items[i][1].text)
-            tries += ((i, Prefix(text, ends_word=True)) for text in begun)
+        places = [([j for n, j in links if n in of], term) for of, term in todo[i]]
+        places.sort(key=lambda place: place[0] or [len(words)])
+        todo[i] = [({words[j] for j in linked}, term) for linked, term in places]
+    while todo:
+        tries = [
+            (i, Prefix(text, ends_word=True))
+            for i, terms in todo.items()
+            for text in _beginnings(results[i][0].text, items[i][1].text, *terms[0])
+        ]
         rows = search([(items[i][0], prefix) for i, prefix in tries])
         for i, group in itertools.groupby(zip(tries, rows, strict=True), lambda each: each[0][0]):
-            (_, prefix), results[i] = max(group, key=lambda each: _rank(each[1]))
+            (_, prefix), results[i] = max(
+                group, key=lambda each: [(-x.degenerate, x.score) for x in each[1][:1]]
+            )
             if not results[i]:
                 raise too_long(prefix)
             items[i] = items[i][0], prefix
+        todo = lacking({i: terms[1:] for i, terms in todo.items()})
     return results
 
 
-def _beginnings(text: str, term: str, linked: Sequence[int], begun: str) -> list[str]:
+def _beginnings(text: str, begun: str, linked: set[str], term: str) -> list[str]:
     """Returns a term after each beginning of a text that ends at a linked word, or else any."""
-    whole, begun = END.sub("", text).rstrip(), begun.rstrip()
-    whole = f"{max(whole, begun, key=len)} "
-    places = [*(match.end() for match in START.finditer(text)), len(whole)]
-    free = {j: place for j, place in enumerate(places) if place >= len(begun)}
+    begun = begun.rstrip()
+    whole = max(END.sub("", text).rstrip(), begun, key=len) + " "
+    words = {match.end(1): match[0] for match in START.finditer(text)} | {len(whole): ""}
+    first, free = min(words), {place: words[place] for place in words if place >= len(begun)}
     return [
-        whole[:place] + (capitalize(term) if not j and text[place : place + 1].isupper() else term)
-        for j, place in free.items()
-        if j in linked or free.keys().isdisjoint(linked)
+        whole[:place] + (capitalize(term) if place == first and text[place].isupper() else term)
+        for place, word in free.items()
+        if word in linked or linked.isdisjoint(free.values())
     ]
-
-
-def _rank(best: Sequence[Any]) -> tuple[int, float]:
-    """Returns a number that is higher for better results; none are the worst."""
-    return (-best[0].degenerate, best[0].score) if best else (-1, -math.inf)
-
-
-def _fold(term: str) -> str:
-    """Returns a term as it is in all terms that are the same but for their case."""
-    return lower(term).casefold().replace("ı", "i")

@@ -331,12 +331,12 @@ def text_of(config: ConfigDict) -> dict[str, Any]:
     look = model.patch_size, model.picture_size, model.picture_channels
     data = config.data.to_dict()
     text = {"data": data, "look": look, "tokenizer": tokenizer, "init_from": start}
-    return text | {"links": needs_links(config)}
+    return text | {"links": needs_links(config.train, config.data)}
 
 
-def needs_links(config: ConfigDict) -> bool:
+def needs_links(train: ConfigDict, data: ConfigDict) -> bool:
     """Returns whether the training needs the word links of the training pairs."""
-    return config.train.guided_alignment > 0 or config.data.augment_glossary > 0
+    return train.guided_alignment > 0 or data.augment_glossary > 0
 
 
 def refuse_empty(

@@ -69,7 +69,8 @@ class TranslationTask(TokenTask):
     def read_text(self, folder: Path | None) -> TranslationText:
         pair_scores.check_scores(self.config.evaluate)
         earlier = training_pairs.read_earlier(self.config.train.init_from, folder)
-        settings, links = self.text_settings(folder), base.needs_links(self.config)
+        links = base.needs_links(self.config.train, self.config.data)
+        settings = self.text_settings(folder)
         pairs, corpus = pair_text.read_text(*settings, earlier=earlier, with_links=links)
         return TranslationText(pairs, corpus, earlier)
 

@@ -32,7 +32,6 @@ from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import (
     MAX_PAIRS,
     Augmentation,
-    Lexicon,
     augmentation_of,
     learn_lexicon,
 )
@@ -165,15 +164,16 @@ class PairSampler:
         return Pair(source, target, links and tuple(links))
 
     @functools.cached_property
-    def _lexicon(self) -> Lexicon:
+    def _lexicon(self):
         count = len(self.tokens[0])
         return learn_lexicon(map(self._pair, range(0, count, -(-count // LEXICON_PAIRS))))
 
     def _draw(self, number: int, random: Random) -> Sequence[Ids]:
         """Samples the token ids of both sides of a pair, and its links."""
         numbers = range(number, min(number + MAX_PAIRS, len(self.tokens[0])))
-        pairs = lambda: [*map(self._pair, numbers)]  # noqa: E731
-        changed = self.augmentation.draw(pairs, random, lambda: self._lexicon)
+        changed = self.augmentation.draw(
+            lambda: [*map(self._pair, numbers)], random, lambda: self._lexicon
+        )
         pair = changed and read_pair(changed, self.tokenizers[0].words, training=True)
         pair, ids = pair or self._pair(number), []
         for text, tokens, tokenizer, strength in zip(

@@ -140,44 +140,37 @@ def learn_lexicon(pairs: Iterable[Pair]) -> Lexicon:
     return {word: sorted(each) for word, each in forms.items()}
 
 
-def glossary(pairs: Sequence[Pair], random: Random, words: Words, lexicon: Lexicon) -> Pair | None:
-    """Writes translations into the source, after its words; returns None if no word is linked.
+def glossary(pairs: Sequence[Pair], random: Random, words: Words, lexicon: Lexicon) -> Pair:
+    """Writes translations into the source, after its words, if words are linked.
 
     A translation is that of the target, or another form of it, which leaves inflection to the
     model, or another word, which then is also in the target.
     Source: Dinu et al. 2019, "Training Neural Machine Translation to Apply Terminology
     Constraints"; Bergmanis and Pinnis 2021, "Facilitating Terminology Translation".
     """
-    sides = [split_words(text) for text in pairs[0][:2]]
-    spans, count = _linked_spans(pairs[0].alignment or ()), random.randint(1, MAX_TERMS)
+    sides, count = [split_words(text) for text in pairs[0][:2]], random.randint(1, MAX_TERMS)
+    spans = _linked_spans(pairs[0].alignment or ())
     spans.sort(key=lambda span: random.random() * (span[1] - span[0]))  # short ones first
-    edits: list[tuple[int, int, int, int, str, str]] = []
     for i, end, j, stop in spans:
         texts = " ".join(sides[0][i:end]), " ".join(sides[1][j:stop])
-        is_free = all(end <= edit[0] or edit[1] <= i for edit in edits)
-        if not is_free or any(symbol in text for symbol in words.symbols for text in texts):
+        if not count or any(symbol in text for symbol in words.symbols for text in texts):
             continue
         (before, word, after), (start, term, rest) = (CORE.findall(text)[0] for text in texts)
         if not (word and term) or max(len(word), len(term)) < LONG_WORD:
             continue
-        level, target = random.random(), texts[1]
-        if level < OTHER_WORD:
-            term = random.choice(
-                (draw_name(random), random.choice(lexicon[random.choice([*lexicon])]))
-            )
-            target = start + term + rest
+        if (level := random.random()) < OTHER_WORD:
+            others = draw_name(random), random.choice(lexicon[random.choice([*lexicon])])
+            term = random.choice(others)
+            sides[1][j:stop] = [start + term + rest, *[""] * (stop - j - 1)]
         elif level < OTHER_WORD + OTHER_FORM or not j:  # the first word may have a capital
             forms = lexicon.get(word.lower(), ())
             term = random.choice([x for x in forms if x != term and shares_stem(x, term)] or [term])
+        # A symbol in place of the further words, so that no other term has them.
         source = f"{before}{word}{TERM[0]} {term}{TERM[1]}{after}"
-        edits.append((i, end, j, stop, source, target))
-        if len(edits) == count:
-            break
-    for i, end, _, _, source, _ in sorted(edits, reverse=True):
-        sides[0][i:end] = [source]
-    for _, _, j, stop, _, target in sorted(edits, key=lambda edit: -edit[2]):
-        sides[1][j:stop] = [target]
-    return move_links(pairs[0], *map(" ".join, sides)) if edits else None
+        sides[0][i:end] = [source, *TERM[1:] * (end - i - 1)]
+        count -= 1
+    source = " ".join(word for word in sides[0] if word != TERM[1])
+    return move_links(pairs[0], source, " ".join(filter(None, sides[1])))
 
 
 def _linked_spans(links: Sequence[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
@@ -258,13 +251,8 @@ class Augmentation(NamedTuple):
         rule = MODIFIER_RULE, *self.words.languages
         return (*rule, *self.fractions.items()) if self.fractions else ()
 
-    def draw(
-        self,
-        pairs: Callable[[], Sequence[Pair]],
-        random: Random,
-        lexicon: Callable[[], Lexicon],
-    ) -> Pair | None:
-        """Applies a random modifier to the first pair; returns None if the pair is unchanged."""
+    def draw(self, pairs: Callable, random: Random, lexicon: Callable) -> Pair | None:
+        """Applies a random modifier to the first of `pairs()`; returns None if nothing changes."""
         level = random.random()
         for name, fraction in self.fractions.items():
             level -= fraction
