@@ -3,6 +3,7 @@
 import difflib
 import functools
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,14 +19,14 @@ from transformer.analysis.alignment import (
     word_weights,
     words_of_text,
 )
-from transformer.data.characters import split_words, word_ends
+from transformer.data.characters import UNSPACED, split_words, word_ends
 from transformer.data.pairs import Pair, canonical
 from transformer.data.tokenizer import EOS_ID
 from transformer.decoding.search import IMPOSSIBLE, PENALTIES
 from transformer.errors import UserError
 from transformer.inference.base import MAX_NUMBERS, MAX_ROWS, Variables, static_rows
 from transformer.inference.hypotheses import Alternative, Branch, NextToken
-from transformer.inference.prefixes import SPACE, Prefix, continues_word, too_long
+from transformer.inference.prefixes import SPACE, Prefix, too_long
 from transformer.inference.translator import Translator
 
 PAIRS_AT_ONCE = 256  # number of pairs whose weights are in memory at once
@@ -166,7 +167,7 @@ class Inspector:
         """Returns the word in which a token stands, and the text up to the end of the word."""
         ids = ids[: ids.index(EOS_ID)]
         pieces = [*self._model.pieces(ids), SPACE]
-        joined = [continues_word(piece) for piece in pieces]
+        joined = [re.match(r"[\w'’-]|<0x", x) and not UNSPACED.match(x) for x in pieces]
         start, end = position, min(position + 1, len(ids))
         while start and joined[start]:
             start -= 1

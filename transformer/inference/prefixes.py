@@ -24,10 +24,10 @@ STATES = 16  # the number of states is a multiple, so that few shapes are compil
 BYTE = re.compile("<0x([0-9A-F]{2})>")
 START = re.compile("(?<![^ ])([^\\w ]*)[^ ]+")  # a word; the punctuation before its letters
 END = re.compile(r"[^\w\s]*$")
-UNBROKEN = UNSPACED.pattern
-# Any of the `terms`, as whole words.
-WHOLE = rf"(?:(?<!{CHARACTER})|(?={UNBROKEN}))\L<terms>(?:(?!{CHARACTER})|(?<={UNBROKEN}))"
+LETTER = rf"(?!{UNSPACED.pattern}){CHARACTER}"
+WHOLE = rf"(?<!{LETTER})\L<terms>(?!{LETTER})"  # any of the `terms`, as whole words
 
+MAX_PLACES = 8  # maximum number of words that a term is tried in place of
 Item = tuple[str, "Prefix"]  # a text, and how its translation begins
 
 
@@ -35,16 +35,15 @@ class Prefix(NamedTuple):
     """How a translation begins.
 
     `text` may end within a word, or with a space after a complete word. It follows `tokens`.
-    `is_whole` means that the translation ends with the prefix, and `ends_word` that its last word
-    does. `terms` are for `force_terms`: (the numbers of the source words, target term).
+    `is_whole` means that the translation ends with the prefix. `terms` are for `force_terms`:
+    (numbers of the first and the last source word, from 1, target term).
     """
 
     text: str = ""
     is_whole: bool = False
     ignore_case: bool = False
     tokens: Sequence[int] = ()
-    ends_word: bool = False
-    terms: Sequence[tuple[range, str]] = ()
+    terms: Sequence[tuple[int, int, str]] = ()
 
 
 class PrefixReader:
@@ -59,7 +58,6 @@ class PrefixReader:
         numbers = sorted({*range(tokenizer.vocab_size)} - {*NEVER_WRITTEN, EOS_ID})
         texts = list(zip(numbers, tokenizer.pieces(numbers), strict=True))
         self._texts = [sorted((_bytes(piece, fold), i) for i, piece in texts) for fold in (0, 1)]
-        self._ends_word = [EOS_ID, *(i for i, piece in texts if not continues_word(piece))]
 
     def moves(self, prefixes: Sequence[Prefix], rows: int) -> Int[np.ndarray, "rows S V"]:
         """Returns the automata of a batch of up to `rows` sentences."""
@@ -77,16 +75,13 @@ class PrefixReader:
         [words] = self._tokenizer.encode([normal[:start].replace(SPACE, " ")]) if start else [[]]
         fixed = [*prefix.tokens, *words]
         rest, texts = _bytes(last, prefix.ignore_case), self._texts[prefix.ignore_case]
-        more = b"\0" if prefix.ends_word else b"\xff"  # letters may follow in the same piece
         end = len(fixed) + len(rest)
-        moves = np.full((end + 1 + prefix.ends_word, self._tokenizer.vocab_size), -1, np.int16)
-        moves[-1, [EOS_ID] if prefix.is_whole else slice(None)] = len(moves) - 1
-        if prefix.ends_word:
-            moves[end, self._ends_word] = end + 1
+        moves = np.full((end + 1, self._tokenizer.vocab_size), -1, np.int16)
+        moves[end, [EOS_ID] if prefix.is_whole else slice(None)] = end
         for state in range(end - 1, len(fixed) - 1, -1):  # backwards, to avoid dead ends
             tail = rest[state - len(fixed) :]
             for length in range(1, len(tail) + 1):
-                above = tail[:length] + (more if length == len(tail) else b"\0")
+                above = tail[:length] + (b"\xff" if length == len(tail) else b"\0")
                 span = slice(*(bisect.bisect(texts, (x, -1)) for x in (tail[:length], above)))
                 if (moves[state + length] >= 0).any():
                     moves[state, [token for _, token in texts[span]]] = state + length
@@ -106,11 +101,6 @@ def _bytes(piece: str, fold: bool | int) -> bytes:
     if byte := BYTE.fullmatch(piece):
         return bytes.fromhex(byte[1])
     return (piece.lower() if fold else piece).encode()
-
-
-def continues_word(piece: str) -> bool:
-    """Returns whether a piece, as from `Tokenizer.pieces`, goes on with the word before it."""
-    return bool(re.match(r"[\w'’-]|<0x", piece)) and not UNSPACED.match(piece)
 
 
 def too_long(prefix: Prefix) -> UserError:
@@ -144,9 +134,9 @@ def prescribe(items: Sequence[Item], glossary: Mapping[str, str], reads_terms: b
                 # '▁' is read as a space, and leaves the number of words as it is.
                 text = text[:end] + f" {term}".replace(" ", SPACE).join(TERM) + text[end:]
         else:
-            counts = [[len(text[:n].split()) for n in (i + 1, end)] for i, end, _ in places]
-            words = (range(first - 1, end) for first, end in counts)
-            prefix = prefix._replace(terms=[*zip(words, (x for *_, x in places), strict=True)])
+            words = ([len(text[:n].split()) for n in (i + 1, end)] for i, end, _ in places)
+            terms_of = [(*each, term) for each, (*_, term) in zip(words, places, strict=True)]
+            prefix = prefix._replace(terms=terms_of)
         results.append((text, prefix))
     return results
 
@@ -160,10 +150,7 @@ def has_term(text: str, term: str, inflected: bool = True) -> bool:
 
 
 def force_terms(
-    items: Sequence[Item],
-    results: Sequence[list[Any]],
-    align: Callable[[list[Pair]], list[list[tuple[int, int]]]],
-    search: Callable[[list[Item]], list[list[Any]]],
+    items: Sequence[Item], results: Sequence[list[Any]], align: Callable, search: Callable
 ) -> list[list[Any]]:
     """Returns the results of `search` for the items, searched again until their terms are there.
 
@@ -173,44 +160,40 @@ def force_terms(
     """
     items, results = [*items], [*results]
 
-    def lacking(terms: Mapping[int, Sequence[tuple[Any, str]]]) -> dict[int, list[tuple[Any, str]]]:
-        pairs = ((i, results[i][0].text, each) for i, each in terms.items())
-        rest = {i: [x for x in each if not has_term(text, x[1])] for i, text, each in pairs}
-        return {i: each for i, each in rest.items() if each}
+    def lacking(i: int, terms: Sequence[Any]) -> list[Any]:
+        return [each for each in terms if not has_term(results[i][0].text, each[-1])]
 
-    todo = lacking({i: prefix.terms for i, (_, prefix) in enumerate(items)})
+    todo = {i: each for i, (_, prefix) in enumerate(items) if (each := lacking(i, prefix.terms))}
     pairs = [Pair(items[i][0], results[i][0].text) for i in todo]
     for i, pair, links in zip(todo, pairs, align(pairs), strict=True):
-        words = pair.target.split(" ")
-        places = [([j for n, j in links if n in of], term) for of, term in todo[i]]
-        places.sort(key=lambda place: place[0] or [len(words)])
-        todo[i] = [({words[j] for j in linked}, term) for linked, term in places]
+        words, terms = pair.target.split(" "), todo[i]
+        linked = [[j for n, j in links if first <= n + 1 <= last] for first, last, _ in terms]
+        order = sorted(range(len(terms)), key=lambda n: linked[n] or [len(words)])
+        todo[i] = [({words[j] for j in linked[n]}, terms[n][-1]) for n in order]
     while todo:
         tries = [
-            (i, Prefix(text, ends_word=True))
+            (i, Prefix(text))
             for i, terms in todo.items()
             for text in _beginnings(results[i][0].text, items[i][1].text, *terms[0])
         ]
         rows = search([(items[i][0], prefix) for i, prefix in tries])
         for i, group in itertools.groupby(zip(tries, rows, strict=True), lambda each: each[0][0]):
-            (_, prefix), results[i] = max(
-                group, key=lambda each: [(-x.degenerate, x.score) for x in each[1][:1]]
-            )
-            if not results[i]:
-                raise too_long(prefix)
+            (_, prefix), results[i] = max(group, key=lambda each: each[1][0].score)
             items[i] = items[i][0], prefix
-        todo = lacking({i: terms[1:] for i, terms in todo.items()})
+        todo = {i: each for i, terms in todo.items() if (each := lacking(i, terms[1:]))}
     return results
 
 
 def _beginnings(text: str, begun: str, linked: set[str], term: str) -> list[str]:
-    """Returns a term after each beginning of a text that ends at a linked word, or else any."""
-    begun = begun.rstrip()
+    """Returns a term after beginnings of a text that end at a linked word, or else at any word."""
+    begun, space = begun.rstrip(), " " * (not UNSPACED.match(term[-1]))
     whole = max(END.sub("", text).rstrip(), begun, key=len) + " "
-    words = {match.end(1): match[0] for match in START.finditer(text)} | {len(whole): ""}
+    words = {match.end(1): match[0] for match in START.finditer(text)} | {len(whole): text}
     first, free = min(words), {place: words[place] for place in words if place >= len(begun)}
     return [
-        whole[:place] + (capitalize(term) if place == first and text[place].isupper() else term)
+        whole[:place]
+        + (capitalize(term) if place == first and text[place : place + 1].isupper() else term)
+        + (END.findall(word)[0] or space)
         for place, word in free.items()
         if word in linked or linked.isdisjoint(free.values())
-    ]
+    ][:MAX_PLACES]

@@ -129,7 +129,7 @@ class Translator(TokenPredictor):
         for members, hypotheses in self.decode_lines(search, variables, lines, *settings):
             for row, i in enumerate(members):
                 results[i] = self.read_best(hypotheses[row], lines[i], most, kind)
-                if not results[i] and not (prefixes and prefixes[i].ends_word):
+                if not results[i]:
                     if prefixes and any(prefixes[i]):
                         raise too_long(prefixes[i])  # its end comes after the length limit
                     raise not_finite(numbers[i], "translation")
