@@ -22,7 +22,7 @@ from transformer.runs.run import Run
 from transformer.tasks.translation import TranslationTask
 from ..attention import draw
 from ..process.modes import Options
-from ..process.text_io import Lines, join_lines, line_mode, two_columns
+from ..process.text_io import Lines, join_lines, line_mode, read_glossary, two_columns
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +97,10 @@ def write_alignments(run: Run, lines: Lines) -> Iterator[str]:
 def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, Any]]:
     """Yields (1-based number, content, an operation's results) for each line."""
     operation, count = LoadedRun(run).operation(name), run.config.decode.num_best
+    glossary = read_glossary(lines.options.glossary)
+    if glossary and not operation.reads_terms:
+        train = "data.augment_glossary trains a model to follow and inflect them"
+        logger.info(f"the search forces the terms, which costs quality: {train}")
 
     def parse(line: str, number: int) -> Any:
         place = f"line {number}"
@@ -109,7 +113,8 @@ def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, 
         texts, prefixes = chunk, ()
         if lines.options.prefix_column:
             texts, _, prefixes = zip(*(line.partition("\t") for line in chunk), strict=True)
-        request = Request(texts, count, first=first, is_file=True, prefixes=prefixes)
+        more = {"first": first, "is_file": True, "glossary": glossary}
+        request = Request(texts, count, prefixes=prefixes, **more)
         yield from zip(itertools.count(first), chunk, operation.answer(request, lines.advance))
 
 

@@ -74,6 +74,7 @@ class Options:
         "tag before every source, such as <2de>, for a model of several corpora",
     )
     prefix_column: bool = _flag("translate", "second column: how the translation begins", False)
+    glossary: str | None = _flag("translate", "file of terms: source, tab, target")
     column: str | None = _flag("translate", "column of a CSV or TSV: name, or number from 0")
     retranslate: bool = _flag("translate", "also translate entries that have a translation", False)
     confidence: bool = _flag("translate", "a tab and a probability follow each translation", False)

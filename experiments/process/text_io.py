@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from transformer.data.corpora import Tagger
-from transformer.data.files.text import HEAD_BYTES, content_of, decode_line
+from transformer.data.files.text import HEAD_BYTES, content_of, decode_line, read_lines
 from transformer.data.formats.lines import DocumentLines
 from transformer.data.formats.tags import read_aligned
 from transformer.errors import UserError
@@ -220,7 +220,7 @@ def line_mode(
 def _described(mode: str, run: Run, options: Options, source: Path) -> dict[str, str]:
     """Returns what the output lines of a mode depend on; see `Journal`."""
     names = "source_tag", "prefix_column", "column", "retranslate", "confidence", "alignments"
-    names = *names, "sort", "format"
+    names = *names, "sort", "format", "glossary"
     flags = ", ".join([mode, *(str(getattr(options, name)) for name in names)])
     decode = json.dumps(run.config.decode.to_dict(), sort_keys=True, default=str)
     # A run that has not chosen its weights yet uses the best of its checkpoints so far.
@@ -361,6 +361,13 @@ def two_columns(line: str, place: str, mode: str) -> tuple[str, str]:
         count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
         raise UserError(f"{place} has {count}: {mode} reads source<TAB>target")
     return columns[0], columns[1]
+
+
+def read_glossary(name: str | None) -> dict[str, str]:
+    """Returns the terms of a file, target by source, or none without a file."""
+    rows = enumerate(read_lines(path := Path(name).expanduser()) if name else (), 1)
+    rows = ((f"{path}, line {number}", row) for number, row in rows if row.strip())
+    return dict(two_columns(row, place, "--glossary") for place, row in rows)
 
 
 def print_table(table: Table) -> None:

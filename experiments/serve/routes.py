@@ -110,6 +110,7 @@ class Route:
         tag, place = fields.get("source_tag"), "texts[{}]"
         limit, prefixes = MAX_REQUEST_TOKENS, fields.get("prefixes", ())
         request = Request(texts, count, tag, 0, place, max_tokens=limit, prefixes=prefixes)
+        request = request._replace(glossary=fields.get("glossary", {}))
         plan = self.operation.plan(request)
         return plan, list(map(self.operation.measure, plan.items, map(place.format, plan.numbers)))
 

@@ -53,6 +53,7 @@ class WriteRequest(BestRequest):
 
 class TranslateRequest(WriteRequest, Tagged):
     prefixes: Texts | None = Field(None, description="how the translation of each text begins")
+    glossary: dict[Text, Text] | None = Field(None, description="target terms by source term")
     confidence: bool | None = Field(
         None, description="adds to the best of each: confidence, words (pairs with probability)"
     )

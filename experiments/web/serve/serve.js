@@ -25,7 +25,7 @@
   const first = cards.find((one) => one.tabs.length)?.run.name;
   const FIRST = { run: first, tab: "", answer: 0, position: null, temperature: 1 };
   const NUMBERED = ["answer", "position"]; // in the address these count from one
-  const FIELDS = Object.fromEntries(["text", "prefix", "best", "tag", "why"].filter(byId).map((name) => {
+  const FIELDS = Object.fromEntries(["text", "prefix", "glossary", "best", "tag", "why"].filter(byId).map((name) => {
     const options = [...(byId(name).options ?? [])];
     return [name, (options.find((each) => each.defaultSelected) ?? options[0])?.value ?? ""];
   }));
@@ -95,8 +95,11 @@
 
   async function translated(one, text, signal) {
     const prefix = byId("prefix").value;
+    const rows = one.run.operations[0] === "translate" ? byId("glossary")?.value ?? "" : "";
+    const terms = [...rows.matchAll(/^(.*\S.*?)=(.*\S.*)$/gm)].map(([, ...term]) => term);
     const asked = {
       ...fields(one.run), ...lists(one, text), num_best: count(one.run),
+      ...(terms.length ? { glossary: Object.fromEntries(terms) } : {}),
       ...(prefix ? { prefixes: [prefix] } : {}), ...(one.run.is_calibrated ? { confidence: true } : {}),
     };
     const answer = await post(one.run.operations[0], asked, signal);
@@ -574,7 +577,7 @@
     one.card.querySelector(".direction").textContent = `, ${from} → ${into}`;
   }
   byId("text").addEventListener("input", grow);
-  for (const name of ["text", "prefix"]) byId(name)?.addEventListener("input", askSoon);
+  for (const name of ["text", "prefix", "glossary"]) byId(name)?.addEventListener("input", askSoon);
   for (const name of ["best", "tag"]) {
     byId(name)?.addEventListener("change", () => go({ answer: 0 }, { [name]: byId(name).value }));
   }
