@@ -66,6 +66,7 @@ def test_the_lexicon_has_the_words_without_punctuation():
     assert not shares_stem("Hundert", "Hund")  # 4 of 7 letters
 
 
+@pytest.mark.full
 def test_draws_depend_on_seed_and_text_alone(tmp_path):
     config = base.get_config()
     config.data.cache_dir, config.tokenizer.vocab_size = str(tmp_path), 90
@@ -136,7 +137,8 @@ def test_a_forced_term_replaces_the_linked_word_with_the_best_score():
     assert force_terms(items, [[best]], lambda pairs: [], lambda items: []) == [[best]]
 
 
-def test_a_run_without_the_training_writes_the_terms_anyway(tmp_path):
+@pytest.mark.full
+def test_a_run_without_the_training_writes_the_terms_anyway():
     run, lines = transformer.load("quickstart"), ["The old teacher sees two birds.", "", "Birds."]
     terms, free = {"teacher": "Vogel", "birds": "Hunde"}, run.translate(lines)
     texts = run.translate(lines, glossary=terms)
@@ -150,6 +152,7 @@ def test_a_run_without_the_training_writes_the_terms_anyway(tmp_path):
         run.translate(lines, glossary={"birds": "☃"})
 
 
+@pytest.mark.full
 def test_a_trained_model_reads_terms_in_the_text_and_links_count_words_of_the_text(monkeypatch):
     align = transformer.load("quickstart").operation("align")
     monkeypatch.setattr(align, "reads_terms", True)

@@ -225,3 +225,17 @@ def test_nothing_is_wider_than_the_screen(chromium, site, viewport):
         page.get_by_role("tab", name="Heads").click()
         page.wait_for_selector("#chart canvas")
         assert overflow(page) <= 0
+
+
+def test_terms_of_the_glossary_are_written(chromium, site, loaded):
+    run = loaded["translation"]
+    free = run.translate(["a b"])
+    term = next(x for x in "hgfedcba" if x not in free[0])
+    [text] = run.translate(["a b"], glossary={"b": term})
+    asked = {"texts": ["a b"], "glossary": {"b": term}}
+    assert site.post("translate", asked).json()["translations"][0][0]["text"] == text
+    with opened(chromium, site) as page:
+        page.fill("#text", "a b")
+        page.click("summary")
+        page.fill("#glossary", f"zz =\nb = {term}")
+        wait_for(page, FIRST_IS, text)
