@@ -176,7 +176,6 @@ class Translate(Caption):
         encode = self.predictor.source_tokenizer.encode
         self._segmenter = Segmenter(self.config, self.folder, encode, self.max_length)
         _, self._target_language = languages_of(self.config.data)
-        self.reads_terms = TERM[0] in self.predictor.source_tokenizer.symbols
 
     def plan(self, request):
         pairs, most, count = super().plan(request).items, request.max_tokens, request.count
@@ -195,7 +194,7 @@ class Translate(Caption):
             items += zip(parts, dealt, strict=True)
             numbers += [number] * len(parts)
         if request.glossary:
-            items = prescribe(items, request.glossary, self.reads_terms)
+            items = prescribe(items, request.glossary, self.config.data.augment_glossary > 0)
 
         def join_results(results: Iterable[Any]) -> list[Any]:
             rest = iter(results)

@@ -98,7 +98,7 @@ def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, 
     """Yields (1-based number, content, an operation's results) for each line."""
     operation, count = LoadedRun(run).operation(name), run.config.decode.num_best
     glossary = read_glossary(lines.options.glossary)
-    if glossary and not operation.reads_terms:
+    if glossary and not run.config.data.augment_glossary:
         train = "data.augment_glossary trains a model to follow and inflect them"
         logger.info(f"the search forces the terms, which costs quality: {train}")
 

@@ -1,5 +1,6 @@
 """Terms: training pairs show them, lines that have them get them, and no other line changes."""
 
+import functools
 import re
 from random import Random
 
@@ -155,7 +156,8 @@ def test_a_run_without_the_training_writes_the_terms_anyway():
 @pytest.mark.full
 def test_a_trained_model_reads_terms_in_the_text_and_links_count_words_of_the_text(monkeypatch):
     align = transformer.load("quickstart").operation("align")
-    monkeypatch.setattr(align, "reads_terms", True)
+    read = functools.partial(prescribe, reads_terms=True)
+    monkeypatch.setattr("transformer.operations.prescribe", lambda *x: read(*x[:2]))
     plan = align.plan(Request(["The bird sleeps."], glossary={"bird": "der Hund"}))
     assert plan.items == [("The bird<term:>▁der▁Hund</term:> sleeps.", Prefix())]
     [(best, links)] = plan.join(align.compute(plan.items))

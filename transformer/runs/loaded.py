@@ -27,14 +27,7 @@ from transformer.inference.hypotheses import Alternative, Branch, NextToken
 from transformer.inference.inspection import Inspector, count_and_temperature
 from transformer.inference.prefixes import Prefix
 from transformer.inference.translator import Translator
-from transformer.operations import (
-    OPERATIONS,
-    Operation,
-    Request,
-    TextScore,
-    list_of_texts,
-    pair_up,
-)
+from transformer.operations import OPERATIONS, Operation, Request, TextScore, list_of_texts, pair_up
 from transformer.runs.run import Run, TrainedRun
 from transformer.runs.workdir import load_config, run_folder, stored_run
 from transformer.tasks import REGISTRY
