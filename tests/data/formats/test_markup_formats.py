@@ -215,6 +215,13 @@ def test_xliff_writes_targets_with_the_inline_tags_of_the_source():
     assert [unit.target for unit in read_xliff(changed, "x").units] == ["", "Eins", "A", "]]>", ""]
 
 
+def test_a_new_target_stands_behind_the_segmented_source():
+    sides = "<source>a</source><seg-source><mrk>a</mrk></seg-source>"
+    text = f'<xliff version="1.2"><trans-unit id="1">{sides}</trans-unit></xliff>'
+    changed = rewrite(read_xliff, text.encode(), str.upper).decode()
+    assert changed == text.replace("</seg-source>", "</seg-source><target>A</target>")
+
+
 def test_xliff_2_has_segments_and_its_prefix_stays():
     text = (
         '<x:xliff version="2.0"><x:file translate="no"><x:unit id="u" translate="yes">\n'
@@ -267,6 +274,14 @@ def test_a_letter_for_a_punctuation_mark_does_not_break_emphasis():
     changed = rewrite(read_md, b"a (**`x`**, _b_, c", lambda _: "d e")
     assert changed == b"d &#101;**`x`**&#100; e _d e_&#100; e"
     assert texts(read_md(changed, "x")) == ["d e"] * 4
+
+
+def test_emphasis_that_has_lost_its_words_is_left_out_and_marks_are_not_read():
+    lines = DocumentLines(read_md(b"a *b **c*** [d](e) `f`.", "x"))
+    data = lines.write([Aligned("A D.", [(0, 0), (3, 1)])])
+    assert data == b"A [D](e) `f`."
+    page = b"<p>a<sup><a href=x>[1]</a></sup> b<sup>st</sup> <code>c</code>.</p>"
+    assert sources(read_html, page) == ["a| b|st| |."]
 
 
 def test_runs_of_a_word_document_with_one_format_are_one_text():

@@ -246,7 +246,7 @@ def decode_xml(data: bytes, name: str) -> tuple[str, str, bytes]:
 
 VOID = "area base br col embed hr img input link meta source track wbr".split()  # noqa: SIM905
 RAW = "script style textarea title xmp iframe noembed noframes".split()  # noqa: SIM905
-MARK = re.compile(r"(?:<[^>]*+>|[^\w<]|\d)*+</sup", re.IGNORECASE)  # of a footnote, or an exponent
+MARK = re.compile(r"(?i)(?:<(?!/sup)[^>]*+>|[^\w<]|\d)*+</sup")  # of a footnote, or an exponent
 TEXTS = ("alt", "title", "placeholder", "aria-label")  # attributes
 HTML = roles(
     default=BLOCK,

@@ -72,7 +72,7 @@ def find_links(
 
 
 class _Space(str):
-    """White space of the text that stays with a tag."""
+    """White space of the text, perhaps none, that stays with a tag."""
 
 
 @dataclasses.dataclass
@@ -149,8 +149,8 @@ class _Placer:
         used: set[int] = set()
         linked = [self._linked(each, low, high) for each in parent.children]
         spans = [(-1, -1)] * len(linked)
-        hulls = [places[-1] - places[0] if places else 0 for places in linked]
-        for number in sorted(range(len(linked)), key=hulls.__getitem__):
+        sizes = [places[-1] - places[0] if places else 0 for places in linked]
+        for number in sorted(range(len(linked)), key=sizes.__getitem__):
             parts: list[list[int]] = [[]]
             for j in linked[number]:
                 if not used.isdisjoint(range(parts[-1][-1] if parts[-1] else j, j + 1)):
@@ -255,13 +255,9 @@ def _parse(pieces: Pieces) -> _Element:
 
 def _spaces(piece: str | Tag) -> tuple[str, str]:
     """Returns the white space at the start and the end of a text; it is one object in a blank."""
-    if isinstance(piece, Tag):
-        return "", ""
-    if not piece.strip():
-        return (_Space(piece),) * 2
-    sides = piece[: len(piece) - len(piece.lstrip())], piece[len(piece.rstrip()) :]
-    first, last = (_Space(side) if side else "" for side in sides)
-    return first, last
+    text = "" if isinstance(piece, Tag) else piece
+    first = _Space(text[: len(text) - len(text.lstrip())])
+    return first, _Space(text[len(text.rstrip()) :]) if text.strip() else first
 
 
 def _is_gap(part: str | Tag) -> bool:
@@ -291,7 +287,7 @@ def _with_whole_words(parts: Iterable[str | Tag]) -> list[str | Tag]:
 def _joined(pieces: Iterable[str | Tag]) -> list[str | Tag]:
     """Joins adjacent texts, and removes blanks where a tag has white space or breaks the text."""
     parts: list[str | Tag] = []
-    for piece in pieces:
+    for piece in filter(None, pieces):
         is_whole = isinstance(piece, Tag | _Space)
         parts += [piece] if is_whole else re.findall(r"\s+|\S+", piece)
     for _ in "before", "after":
