@@ -22,23 +22,8 @@ from transformer.data.pictures.patches import ENDINGS
 INTS = (-(2**63), -1, 0, 1, 2, 3, 7, 4097, 10**9, 2**31, 2**64)
 FLOATS = (-1.0, 0.0, 1e-30, 0.5, 1.0, 7.5, 1e30, math.nan, math.inf)
 STRINGS = (
-    *(
-        "",
-        " ",
-        "x",
-        "none",
-        "auto",
-        "..",
-        "~",
-        "/dev/null",
-        "/",
-        "\x07",
-        "é" * 40,
-        "(",
-        "[a",
-        "a+b",
-    ),
-    *("=", "1", "-1", "rotary+", "a,b", "data=2", "word", "adam", "files", "{}", "\udcff"),
+    *("", " ", "x", "none", "auto", "..", "~", "/dev/null", "/", "\x07", "é" * 40, "(", "[a"),
+    *("a+b", "=", "1", "-1", "rotary+", "a,b", "data=2", "word", "adam", "files", "{}", "\udcff"),
 )
 OTHERS = ("", "(", "a=b", "1,2", "encoder=0.1", "('a', 0.1)", "None", "x=nan")
 

@@ -13,7 +13,6 @@ from runs import identical, toy_config
 from task_runs import text_config
 from tiny_classifier import ROWS
 from transformer import tasks
-from transformer.checks import check
 from transformer.errors import UserError
 from transformer.optim.parameters import named_leaves
 from transformer.runs.run import Run
@@ -152,12 +151,6 @@ def test_vectors_that_do_not_fit_are_refused_before_the_run(change, says, tmp_pa
     config = text_config("classification", tmp_path / "text", TEXT, **changes)
     with pytest.raises(UserError, match=says):
         started(config)
-
-
-def test_vectors_and_weights_of_another_run_exclude_each_other(tmp_path):
-    config = toy_config(tmp_path / "cache", **{"train.init_from": "x", "train.target_vectors": "y"})
-    with pytest.raises(UserError, match=r"target_vectors=y and .* are both for the first"):
-        check(config, "training")
 
 
 def test_a_resumed_run_needs_no_file_and_keeps_its_vectors(tmp_path):

@@ -203,11 +203,6 @@ def test_draws_of_each_length_are_as_frequent_in_batches_as_free_draws(tmp_path,
         assert counts / len(own) == pytest.approx(np.full(8, 1 / 8), abs=0.03)
 
 
-def test_other_strengths_have_other_precomputed_samples(tmp_path):
-    weak, strong = (prepare(tmp_path, "bpe", strength).sampler.drawn for strength in (0.1, 0.4))
-    assert strong.sum() > 1.2 * weak.sum()
-
-
 def test_a_pair_with_a_draw_of_more_than_max_tokens_is_read_as_it_is(tmp_path):
     corpus = prepare(tmp_path, "bpe", 0.4, **{"data.max_tokens": 50})
     free = prepare(tmp_path, "bpe", 0.4, pairs=PAIRS).sampler

@@ -189,16 +189,6 @@ def test_a_copy_has_what_a_training_uploads_meanwhile(url, store, machine, monke
         assert {name: (copy / name).read_text() for name in "abc"} == dict.fromkeys("abc", "22")
 
 
-def test_a_copy_that_somebody_deletes_takes_nothing_with_it(url, store, machine):
-    with mirror(url, training=True) as copy:
-        (copy / "weights").write_text("1")
-    training = mirror(url, training=True)
-    shutil.rmtree(training.__enter__())
-    with pytest.raises(UserError, match="was deleted meanwhile"):
-        training.__exit__(None, None, None)
-    assert files_in(store).keys() == {"weights"}
-
-
 def test_a_record_is_uploaded_after_the_lines_of_a_log_that_it_follows_from(url, machine):
     session, put, names = Bucket(url), fake_store.FakeStore.put_file, []
     session.open_copy(training=True)

@@ -124,17 +124,6 @@ def test_a_token_is_found_by_its_piece_or_by_the_word_that_it_is(tokenizers):
             embeddings.find_token(tokenizer, name)
 
 
-def test_the_terminal_shows_the_nearest_neighbours_and_draws_nothing(copy):
-    table, pieces = trained_table(copy)
-    ended = command(f"--workdir={copy}", "--mode=embeddings", f"--token={pieces[7]}")
-    assert ended.code == 0
-    rows = [line.split("│")[1:-1] for line in ended.out.splitlines() if line.startswith("│")]
-    expected, cosines = reference_neighbours(table, 7, 10)
-    assert [row[1].strip() for row in rows] == [pieces[other] for other in expected]
-    np.testing.assert_allclose([float(row[2]) for row in rows], cosines, atol=6e-4)
-    assert not (copy / "figures" / "embeddings").exists()
-
-
 def test_a_sum_of_unit_vectors_leaves_its_own_words_out_of_the_answer(tokenizers):
     tokenizer = tokenizers["word"]
     # Of any lengths: the first axis is royal, the second male, the third female.
@@ -194,10 +183,3 @@ def test_of_many_tokens_the_first_are_mapped_by_tsne(monkeypatch, said):
     assert "Target and output embeddings: t-SNE of the first 13 of 23 tokens" in first.title
     again, _ = embeddings.make_maps("target_output", vectors)
     np.testing.assert_array_equal(again.points, first.points)
-
-
-def test_kinds_of_tokens_are_read_off_their_text():
-    pieces = ["<pad>", "<unk>", "<s>", "</s>", "▁haus", "haus", "▁", "▁7", "?!", "▁x1", "中", "ый"]
-    names = [list(embeddings.TOKEN_GROUPS)[kind] for kind in token_kinds(pieces)]
-    word, within, signs = "begins a word", "within a word", "digits and signs"
-    assert names == ["special"] * 4 + [word, within, signs, signs, signs, word, within, within]
