@@ -220,8 +220,9 @@ def line_mode(
 def _described(mode: str, run: Run, options: Options, source: Path) -> dict[str, str]:
     """Returns what the output lines of a mode depend on; see `Journal`."""
     names = "source_tag", "prefix_column", "column", "retranslate", "confidence", "alignments"
-    names = *names, "sort", "format", "glossary"
-    flags = ", ".join([mode, *(str(getattr(options, name)) for name in names)])
+    names = *names, "sort", "format"
+    terms = read_glossary(options.glossary)
+    flags = ", ".join([mode, *(str(getattr(options, name)) for name in names), str(terms)])
     decode = json.dumps(run.config.decode.to_dict(), sort_keys=True, default=str)
     # A run that has not chosen its weights yet uses the best of its checkpoints so far.
     weights = repr(sorted(path.name for path in run.folder.glob("checkpoints/*")))

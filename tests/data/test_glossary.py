@@ -173,7 +173,7 @@ def test_a_faulty_glossary_file_ends_in_one_line(tmp_path_factory, tmp_path, con
     path, run = tmp_path / "terms.tsv", shared_run(tmp_path_factory)
     if content:
         path.write_text(content)
-    flags = f"--workdir={run.folder}", "--mode=translate", f"--glossary={path}"
+    flags = f"--workdir={run.workdir}", "--mode=translate", f"--glossary={path}"
     refused(*flags, stdin=b"a b\n", says=says)
     path.write_text("zz\tb\n")
     assert "data.augment_glossary" in command(*flags, stdin=b"a b\n").err

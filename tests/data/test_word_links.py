@@ -11,7 +11,7 @@ from transformer.data.batches import Batch, BatchPlan
 from transformer.data.buckets import Part
 from transformer.data.pairs import Pair, move_links
 from transformer.data.parallel.corpus import WordLinks, encode_corpora
-from transformer.data.parallel.modifiers import AUGMENTED, MODIFIERS, modify
+from transformer.data.parallel.modifiers import MODIFIERS, modify
 from transformer.data.parallel.sources import open_source
 from transformer.data.parallel.training_pairs import read_training_pairs
 from transformer.data.placeholders import NAMES, read_pair
@@ -130,8 +130,8 @@ def linked_words(pair):
 
 def test_each_modifier_keeps_the_links_between_the_words_that_are_still_there():
     words = Words(symbols=("<de>",))
-    for name in AUGMENTED:
-        modifier, rng = MODIFIERS[name], random.Random(7)
+    for name, modifier in MODIFIERS.items():
+        rng = random.Random(7)
         draws = [modify(modifier, [LINKED, NEXT], rng, words) for _ in range(80)]
         for pair in draws:
             links = linked_words(pair)
