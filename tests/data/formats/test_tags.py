@@ -61,6 +61,7 @@ def place(source: str, target: str, links: str | list) -> str:
         ("Run <c/>.", "Lauf.", "0-0", "Lauf <c/>."),  # a code with a text stands as a word
         ("Run <b><c/></b> now", "Jetzt lauf", "0-1 1-0", "<b><c/></b> Jetzt lauf"),
         ("Run <b><c/></b>.", "Lauf.", "0-0", "Lauf <b><c/></b>."),
+        ("Run <c/>.", "Lauf los.", "0-0", "Lauf <c/> los."),
         ("Run <x/>.", "Lauf.", "0-0", "Lauf. <x/>"),
         ("<b>here</b> now.", "jetzt hier.", "0-1 1-0", "jetzt <b>hier</b>."),
         ("Go <b>now.</b>", "Jetzt gehen.", "0-1 1-0", "<b>Jetzt</b> gehen."),

@@ -78,17 +78,16 @@ class _Markdown(TextDocument):
     """A document without emphasis of no words, which Markdown would show as `****`."""
 
     def write(self, texts: Texts) -> bytes:
-        return super().write([pieces and [*self._with_words(pieces)] for pieces in texts])
+        return super().write([pieces and self._with_words(pieces) for pieces in texts])
 
     def _with_words(self, pieces: Pieces) -> list[str | Tag]:
         result: list[str | Tag] = []
         for piece in pieces:
-            last = result[-1] if result else ""
-            is_empty = isinstance(piece, Tag) and piece.kind == CLOSE and isinstance(last, Tag)
-            if is_empty and last.kind == OPEN and self.text[last.place[0]] in "*_~":
-                result.pop()
-            else:
-                result.append(piece)
+            result.append(piece)
+            tags = [each for each in result[-2:] if isinstance(each, Tag)]
+            is_empty = [tag.kind for tag in tags] == [OPEN, CLOSE]
+            if is_empty and self.text[tags[0].place[0]] in "*_~":
+                del result[-2:]
         return result
 
 

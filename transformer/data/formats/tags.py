@@ -207,9 +207,9 @@ class _Placer:
     def _gap(self, element: _Element, end: int, low: int, high: int) -> int:
         """Returns the place of an element without words in a parent that ends at `end`."""
         position, places = element.end, [*enumerate(self.source_words)]
-        after = re.compile(r"\S*").match(self.source, position)
-        is_mark = after and (after[0] or self.source[position - 1 : position].strip())
-        if element.start == position and is_mark and not re.search(r"\w", after[0]):
+        after = re.split(r"\s", self.source[position:], maxsplit=1)[0]
+        is_mark = after or self.source[position - 1 : position].strip()
+        if element.start == position and is_mark and not re.search(r"\w", after):
             for i, (start, _) in reversed(places):
                 if start < position and (inside := self._links_of(i, low, high)):
                     return self._span(element, inside[-1], inside[-1])[1]
@@ -261,7 +261,7 @@ def _spaces(piece: str | Tag) -> tuple[str, str]:
 
 
 def _is_gap(part: str | Tag) -> bool:
-    return isinstance(part, Tag) or part.isspace()
+    return part.kind != WORD if isinstance(part, Tag) else part.isspace()
 
 
 def _divides(part: str | Tag) -> bool:
@@ -269,15 +269,12 @@ def _divides(part: str | Tag) -> bool:
 
 
 def _with_whole_words(parts: Iterable[str | Tag]) -> list[str | Tag]:
-    """Moves punctuation to its word before it, if a tag with white space or a break divides them.
-
-    Code may stand between them.
-    """
+    """Moves punctuation to the word before it if white space of a tag or a break divides them."""
     result: list[str | Tag] = []
     for part in parts:
         place = next((n for n in range(len(result), 0, -1) if not _is_gap(result[n - 1])), 0)
         gap = result[place:]
-        is_word = all(_divides(x) or (isinstance(x, Tag) and x.kind != WORD) for x in gap)
+        is_word = all(isinstance(x, Tag | _Space) for x in gap)  # without a blank between words
         moves = place and is_word and any(map(_divides, gap)) and not _is_gap(part)
         moves = moves and not re.search(r"\w", str(part))
         result.insert(place if moves else len(result), part)
