@@ -36,12 +36,12 @@ SOURCE = ("transformer", "experiments", "studies")  # folders with a line budget
 PACKAGE_FILES = ("__init__.py", "py.typed")
 MAX_FILES = 14  # maximum number of files in a folder, without PACKAGE_FILES
 MAX_LINES, MAX_BODY = 400, 50  # lines of a file, and of a function's body
-MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 41_589, 244, 34  # goals: 32,500, 225, 40
+MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 41_824, 244, 34  # goals: 32,500, 225, 40
 MAX_ROOMS, MAX_ARROWS = 12, 30  # folders of `experiments`, and imports between them
-MAX_CORE = 4_849  # lines of the core; see `rooms.CORE`
+MAX_CORE = 4_803  # lines of the core; see `rooms.CORE`
 MAX_WHOLE_CONFIGS = 35  # functions that take the whole config
 MAX_TESTS = 0.8  # lines of tests per line of source; goal: 0.75
-MAX_DOCS = 45_785  # words
+MAX_DOCS = 47_006  # words
 # Participles that are bad variable names; a noun should say what the value is.
 PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
 MAX_PARTICIPLES = 52  # goal: 0

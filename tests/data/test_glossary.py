@@ -21,21 +21,16 @@ from transformer.inference.hypotheses import Translation
 from transformer.inference.prefixes import Prefix, force_terms, has_term, prescribe
 from transformer.operations import Request
 
-DOGS = Pair(
-    "The big dogs are barking.",
-    "Die großen Hunde bellen.",
-    ((0, 0), (1, 1), (2, 2), (3, 3), (4, 3)),
-)
+LINKS = (0, 0), (1, 1), (2, 2), (3, 3), (4, 3)
+DOGS = Pair("The big dogs are barking.", "Die großen Hunde bellen.", LINKS)
 DOG = Pair("My dog, alone", "Allein mein Hund", ((0, 1), (1, 2), (2, 0)))
 LEXICON = {"dogs": ["Hund", "Hunde", "Hundes", "Katze"], "big": ["großen"], "are": ["Bellen"]}
 WORDS = Words(symbols=TERM)
 
 
 def draws(pair, lexicon, count=400):
-    rng = Random(3)
-    return [
-        modify(lambda *x: glossary(*x, lexicon=lexicon), [pair], rng, WORDS) for _ in range(count)
-    ]
+    rng, modifier = Random(3), functools.partial(glossary, lexicon=lexicon)
+    return [modify(modifier, [pair], rng, WORDS) for _ in range(count)]
 
 
 def terms_of(source):
@@ -72,10 +67,8 @@ def test_draws_depend_on_seed_and_text_alone(tmp_path):
     config = base.get_config()
     config.data.cache_dir, config.tokenizer.vocab_size = str(tmp_path), 90
     config.data.augment_glossary = 0.5
-    pairs = [
-        Pair(f"{DOGS.source[:-1]} {n}.", f"{DOGS.target[:-1]} {n}.", DOGS.alignment)
-        for n in range(60)
-    ]
+    texts = ((f"{text[:-1]} {n}." for text in DOGS[:2]) for n in range(60))
+    pairs = [Pair(*both, LINKS) for both in texts]
 
     def batch():
         text = read_training_pairs(pairs, config.data, {})
@@ -94,10 +87,8 @@ def test_draws_depend_on_seed_and_text_alone(tmp_path):
 
 
 def test_terms_are_whole_words_in_any_case_and_the_longest():
-    terms, texts = (
-        {"dog": "Hund", "HOT dog": "Wurst", "狗": "Hund"},
-        ("A Hot dog, a DOG, dogs", "小狗在"),
-    )
+    terms = {"dog": "Hund", "HOT dog": "Wurst", "狗": "Hund"}
+    texts = "A Hot dog, a DOG, dogs", "小狗在"
     items = prescribe([(text, Prefix("A")) for text in texts], terms, False)
     assert [x.terms for _, x in items] == [[(2, 3, "Wurst"), (5, 5, "Hund")], [(1, 1, "Hund")]]
     [(text, _), _] = prescribe([(text, Prefix()) for text in texts], terms, True)
