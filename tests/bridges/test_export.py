@@ -90,7 +90,7 @@ def test_a_full_disk_is_that_of_the_export_and_nothing_is_left(tiny, tmp_path, m
     [
         ("weights.json", "weights.json is not what was written: evaluate it, then export it"),
         ("tokenizer.json", "tokenizer.json cannot be read"),
-        ("weights.safetensors", "weights.safetensors is not what was written: evaluate it, then"),
+        ("weights.safetensors", "weights.safetensors is missing or not what was written"),
     ],
 )
 def test_a_damaged_file_of_a_run_is_in_no_bundle(tiny, tmp_path, name, says):
