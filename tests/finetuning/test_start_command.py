@@ -67,12 +67,12 @@ def test_a_whole_run_starts_trains_and_is_scored(tiny, tmp_path, initial):
     assert train(config, tmp_path / "run") is None
     results = known_results(tmp_path / "run")
     assert results[tables.START]["folder"] == str(tiny.workdir)
-    own = known_results(tiny.workdir)["validation"]["loss"]
-    assert results["validation"]["loss"] < own + 0.05
+    initial_loss = known_results(tiny.workdir)["validation"]["loss"]
+    assert results["validation"]["loss"] < initial_loss + 0.05
     task = TranslationTask(config)
     untrained = task.draw_params(jax.random.key(0))
     loss = task.evaluate(untrained, "validation", final=False)["loss"]
-    assert loss > own + 0.1  # a control
+    assert loss > initial_loss + 0.1  # a control
     if initial == "keep":
         assert train(config, tmp_path / "run") is None
         assert known_results(tmp_path / "run") == results

@@ -35,8 +35,8 @@ def draw_tokens(logits: Float[Array, "B V"], keys: Array, rule: SamplingRule) ->
     noise = jax.vmap(lambda key: jax.random.gumbel(key, (GROUP + groups.shape[1],)))(keys)
     noise *= rule.temperature > 0
     group = jnp.argmax(jax.nn.logsumexp(groups, axis=2) + noise[:, GROUP:], axis=1)
-    chosen = jnp.take_along_axis(groups, group[:, None, None], axis=1)[:, 0]
-    token = GROUP * group + jnp.argmax(chosen + noise[:, :GROUP], axis=1)
+    logits_of_group = jnp.take_along_axis(groups, group[:, None, None], axis=1)[:, 0]
+    token = GROUP * group + jnp.argmax(logits_of_group + noise[:, :GROUP], axis=1)
     return jnp.where(jnp.isfinite(logits.max(axis=-1)), token, NOT_FINITE)
 
 

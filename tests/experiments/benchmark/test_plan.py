@@ -36,33 +36,33 @@ def test_a_plan_counts_parameters_operations_and_steps_and_leaves_the_cache_alon
     ended = command("--mode=plan", *flags)
     assert ended.code == 0, ended
     assert {path.name for path in tmp_path.iterdir()} == {"cache", "config.py"}
-    found = cells(ended.out)
+    table = cells(ended.out)
     # Width 16, inner width 8: an attention has 4 * 16 * 16 weights, an inner layer 2 * 16 * 8 and
     # 8 + 16 biases, a norm 2 * 16 numbers.
     encoder = 1024 + 280 + 2 * 32
     decoder = 2 * 1024 + 280 + 3 * 32
-    size = number(next(text for name, text in found.items() if name.startswith("vocabulary")))
-    parameters = {name: number(text) for name, text in found.items() if "parameters, " in name}
+    size = number(next(text for name, text in table.items() if name.startswith("vocabulary")))
+    parameters = {name: number(text) for name, text in table.items() if "parameters, " in name}
     whole = parameters.pop("parameters, all")
     assert whole == sum(parameters.values()) == 16 * size + encoder + decoder
     weights = 1024 + 256 + 2 * 1024 + 256 + 16 * size
     [(count, rows, length, of_shape)] = re.findall(
-        r"(\d+): (\d+)x(\d+) \((\d+)\)", found["batches per epoch"]
+        r"(\d+): (\d+)x(\d+) \((\d+)\)", table["batches per epoch"]
     )
     assert count == of_shape
     operations = 6 * weights * int(rows) * int(length)
-    assert found["operations per step"] == plan.quantity(operations, "FLOP")
-    assert found["train"] == "200 sentence pairs"
+    assert table["operations per step"] == plan.quantity(operations, "FLOP")
+    assert table["train"] == "200 sentence pairs"
     # Each sentence has its end, too.
-    tokens = sum(number(text) for name, text in found.items() if "tokens, " in name) + 2 * 200
+    tokens = sum(number(text) for name, text in table.items() if "tokens, " in name) + 2 * 200
     padding = 1 - tokens / (2 * int(count) * int(rows) * int(length))
-    assert found["padding"] == f"{padding:.1%}"
+    assert table["padding"] == f"{padding:.1%}"
     # Parameters, Adam's two moments, and a few counts.
-    assert found["memory: parameters and optimizer"] == plan.quantity(12 * whole + 8, "B")
-    assert found["disk: run"].partition(", ")[2].startswith("up to 3 checkpoints of ")
-    assert "; evaluations: 2" in found["time: an evaluation, at most"]
-    assert "40 steps, " in found["time: to the end"]
-    assert "(train.steps=40)" in found["time: to the end"]
+    assert table["memory: parameters and optimizer"] == plan.quantity(12 * whole + 8, "B")
+    assert table["disk: run"].partition(", ")[2].startswith("up to 3 checkpoints of ")
+    assert "; evaluations: 2" in table["time: an evaluation, at most"]
+    assert "40 steps, " in table["time: to the end"]
+    assert "(train.steps=40)" in table["time: to the end"]
     assert "too" not in ended.out
 
 
@@ -112,15 +112,15 @@ def test_models_of_other_tasks_have_a_plan(tmp_path, monkeypatch, page, tokens):
 
 def test_the_time_to_the_end_is_a_range_up_to_the_limit_of_minutes():
     settings = ConfigDict({"minutes": 0.0, "patience": 5})
-    found = dict(time_rows(settings, MEASURED, SHAPES, 1e9))
-    assert found["time: a step"].startswith(f"{(3 * 2.0 + 4.0) / 4:.3g} s, ")
+    table = dict(time_rows(settings, MEASURED, SHAPES, 1e9))
+    assert table["time: a step"].startswith(f"{(3 * 2.0 + 4.0) / 4:.3g} s, ")
     # 100 steps of (3 * 1 + 4) / 4 to (3 * 3 + 4) / 4 seconds, 2 to compile, 3 evaluations of 6.
-    assert found["time: to the end"].startswith("0:02:57 to 0:05:45: 100 steps, 25.0 epochs")
-    assert found[""].startswith("or earlier: after 5 evaluations")
+    assert table["time: to the end"].startswith("0:02:57 to 0:05:45: 100 steps, 25.0 epochs")
+    assert table[""].startswith("or earlier: after 5 evaluations")
     settings.minutes = 2.0
-    found = dict(time_rows(settings, MEASURED, SHAPES, 1e9))
-    assert found["time: to the end"].startswith("0:02:00 to 0:02:00: ")
-    assert found["time: to the end"].endswith(", or train.minutes=2")
+    table = dict(time_rows(settings, MEASURED, SHAPES, 1e9))
+    assert table["time: to the end"].startswith("0:02:00 to 0:02:00: ")
+    assert table["time: to the end"].endswith(", or train.minutes=2")
 
 
 def test_steps_are_measured_by_how_often_their_shape_occurs_and_never_none():
